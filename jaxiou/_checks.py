@@ -1,0 +1,139 @@
+"""Checks of shapes and types; the only file that imports chex.
+
+They read static facts alone, cost nothing in compiled code, and raise ValueError or
+TypeError naming the argument, the shape it has and the shape it needs.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+def is_array(name: str, x: object) -> None:
+    """Raises TypeError unless `x` is a JAX or NumPy array."""
+    if not isinstance(x, jax.Array | np.ndarray):
+        raise TypeError(
+            f"{name} must be a JAX or NumPy array, got {type(x).__name__}; "
+            f"wrap it in jnp.asarray(...)"
+        )
+
+
+def is_real(name: str, x: Array) -> None:
+    """Raises TypeError unless the numbers of `x` are floats or integers."""
+    if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
+        raise TypeError(f"{name} must hold floats or integers, got dtype {x.dtype}")
+
+
+def fits_in_32_bits(name: str, x: np.ndarray) -> None:
+    """Raises ValueError where JAX without x64 would wrap 64-bit integers silently."""
+    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or x.size == 0:
+        return
+    if jax.dtypes.canonicalize_dtype(x.dtype) == x.dtype:
+        return
+    limits = np.iinfo(np.int32 if x.dtype.kind == "i" else np.uint32)
+    if x.min() < limits.min or x.max() > limits.max:
+        raise ValueError(
+            f"{name} holds integers in [{x.min()}, {x.max()}], which do not fit in 32 bits; "
+            f"convert it to float, or switch on jax_enable_x64"
+        )
+
+
+def trailing_shape(name: str, x: Array, shape: Sequence[int | None], meaning: str) -> None:
+    """Raises ValueError unless the last axes of `x` are `shape`; None stands for any size."""
+    try:
+        chex.assert_shape(x, (..., *shape))
+    except AssertionError:
+        wanted = ", ".join(["...", *("_" if size is None else str(size) for size in shape)])
+        raise ValueError(
+            f"{name} must have shape [{wanted}] ({meaning}), got {list(x.shape)}"
+        ) from None
+
+
+def leading_shape(rank: int, **arrays: Array) -> tuple[int, ...]:
+    """The broadcast shape of all axes but the last `rank`; ValueError if there is none."""
+    leading = [x.shape[: x.ndim - rank] for x in arrays.values()]
+    try:
+        return np.broadcast_shapes(*leading)
+    except ValueError:
+        got = " and ".join(f"{name} {list(x.shape)}" for name, x in arrays.items())
+        raise ValueError(
+            f"the leading axes of {' and '.join(arrays)} must broadcast, got {got}"
+        ) from None
+
+
+def same_rank(*arrays: Array) -> tuple[Array, ...]:
+    """The arrays with leading axes of size 1 added, so that their ranks are equal.
+
+    Not `broadcast_to`: what depends on one array alone would then be computed per pair.
+    """
+    rank = max(x.ndim for x in arrays)
+    return tuple(x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays)
+
+
+def working_dtype(*arrays: Array) -> np.dtype:
+    """float64 if any array holds 64-bit numbers, else float32."""
+    wide = any(np.dtype(x.dtype).itemsize == 8 for x in arrays)
+    return np.dtype(np.float64 if wide else np.float32)
+
+
+def regions(shape: Sequence[int | None], meaning: str, **arrays: Array) -> tuple[Array, ...]:
+    """Checked regions, cast to one float type and brought to one rank.
+
+    The cast comes before any arithmetic: uint8 differences wrap and float16 areas overflow.
+    """
+    for name, x in arrays.items():
+        is_array(name, x)
+        is_real(name, x)
+        trailing_shape(name, x, shape, meaning)
+    leading_shape(len(shape), **arrays)
+    dtype = working_dtype(*arrays.values())
+    return same_rank(*(jnp.asarray(x).astype(dtype) for x in arrays.values()))
+
+
+def mask(name: str, where: Array, shape: Sequence[int]) -> None:
+    """Raises unless `where` is boolean, of the rank of `shape`, and broadcasts to it."""
+    is_array(name, where)
+    if where.dtype != np.bool_:
+        raise TypeError(f"{name} must be boolean, got dtype {where.dtype}")
+    fits = where.ndim == len(shape) and all(
+        size in (1, wanted) for size, wanted in zip(where.shape, shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"{name} must have rank {len(shape)} and broadcast to {list(shape)}, "
+            f"got {list(where.shape)}"
+        )
+
+
+def positive(name: str, value: float) -> float:
+    """`value` as a float; ValueError unless it is finite and above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)
+
+
+def scalar(name: str, value: Array | float) -> Array:
+    """`value` as an array of rank 0; ValueError if it has axes."""
+    x = jnp.asarray(value)
+    is_real(name, x)
+    if x.ndim != 0:
+        raise ValueError(f"{name} must be a number, got shape {list(x.shape)}")
+    return x
+
+
+def is_concrete(name: str, x: object) -> None:
+    """Raises TypeError for an array inside `jit`, which has no values yet."""
+    is_array(name, x)
+    if isinstance(x, jax.core.Tracer):
+        raise TypeError(f"{name} is traced and has no values yet; check it outside of jit")
+
+
+def one_of(name: str, value: object, choices: Collection[object]) -> None:
+    """Raises ValueError unless `value` is among `choices`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}")
