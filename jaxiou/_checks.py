@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxiou._typing import ArrayLike
+
 
 def is_array(name: str, x: object) -> None:
     """Raises TypeError unless `x` is a JAX or NumPy array."""
@@ -23,7 +25,7 @@ def is_array(name: str, x: object) -> None:
         )
 
 
-def is_real(name: str, x: Array) -> None:
+def is_real(name: str, x: ArrayLike) -> None:
     """Raises TypeError unless the numbers of `x` are floats or integers."""
     if not (jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(x.dtype, jnp.integer)):
         raise TypeError(f"{name} must hold floats or integers, got dtype {x.dtype}")
@@ -43,7 +45,7 @@ def fits_in_32_bits(name: str, x: np.ndarray) -> None:
         )
 
 
-def trailing_shape(name: str, x: Array, shape: Sequence[int | None], meaning: str) -> None:
+def trailing_shape(name: str, x: ArrayLike, shape: Sequence[int | None], meaning: str) -> None:
     """Raises ValueError unless the last axes of `x` are `shape`; None stands for any size."""
     try:
         chex.assert_shape(x, (..., *shape))
@@ -54,7 +56,7 @@ def trailing_shape(name: str, x: Array, shape: Sequence[int | None], meaning: st
         ) from None
 
 
-def leading_shape(rank: int, **arrays: Array) -> tuple[int, ...]:
+def leading_shape(rank: int, **arrays: ArrayLike) -> tuple[int, ...]:
     """The broadcast shape of all axes but the last `rank`; ValueError if there is none."""
     leading = [x.shape[: x.ndim - rank] for x in arrays.values()]
     try:
@@ -66,22 +68,22 @@ def leading_shape(rank: int, **arrays: Array) -> tuple[int, ...]:
         ) from None
 
 
-def same_rank(*arrays: Array) -> tuple[Array, ...]:
+def same_rank(*arrays: ArrayLike) -> tuple[Array, ...]:
     """The arrays with leading axes of size 1 added, so that their ranks are equal.
 
     Not `broadcast_to`: what depends on one array alone would then be computed per pair.
     """
     rank = max(x.ndim for x in arrays)
-    return tuple(x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays)
+    return tuple(jnp.asarray(x).reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays)
 
 
-def working_dtype(*arrays: Array) -> np.dtype:
+def working_dtype(*arrays: ArrayLike) -> np.dtype:
     """float64 if any array holds 64-bit numbers, else float32."""
     wide = any(np.dtype(x.dtype).itemsize == 8 for x in arrays)
     return np.dtype(np.float64 if wide else np.float32)
 
 
-def regions(shape: Sequence[int | None], meaning: str, **arrays: Array) -> tuple[Array, ...]:
+def regions(shape: Sequence[int | None], meaning: str, **arrays: ArrayLike) -> tuple[Array, ...]:
     """Checked regions, cast to one float type and brought to one rank.
 
     The cast comes before any arithmetic: uint8 differences wrap and float16 areas overflow.
@@ -95,7 +97,7 @@ def regions(shape: Sequence[int | None], meaning: str, **arrays: Array) -> tuple
     return same_rank(*(jnp.asarray(x).astype(dtype) for x in arrays.values()))
 
 
-def mask(name: str, where: Array, shape: Sequence[int]) -> None:
+def mask(name: str, where: ArrayLike, shape: Sequence[int]) -> None:
     """Raises unless `where` is boolean, of the rank of `shape`, and broadcasts to it."""
     is_array(name, where)
     if where.dtype != np.bool_:
@@ -117,7 +119,7 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
-def scalar(name: str, value: Array | float) -> Array:
+def scalar(name: str, value: ArrayLike | float) -> Array:
     """`value` as an array of rank 0; ValueError if it has axes."""
     x = jnp.asarray(value)
     is_real(name, x)

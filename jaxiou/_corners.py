@@ -16,6 +16,7 @@ from jax import Array
 
 from jaxiou import _checks
 from jaxiou._math import maximum, minimum, positive_part, product, safe_divide
+from jaxiou._typing import ArrayLike
 
 
 class Corners(NamedTuple):
@@ -40,12 +41,12 @@ def join(box: Corners) -> Array:
     return jnp.stack(jnp.broadcast_arrays(*box), axis=-1)
 
 
-def cast(**boxes: Array) -> tuple[Array, ...]:
+def cast(**boxes: ArrayLike) -> tuple[Array, ...]:
     """Checked boxes `[..., 4]` in one float type and of one rank."""
     return _checks.regions((4,), "one box a row", **boxes)
 
 
-def corners(**boxes: Array) -> tuple[Corners, ...]:
+def corners(**boxes: ArrayLike) -> tuple[Corners, ...]:
     """Checked, cast and collapsed boxes."""
     return tuple(
         Corners(x1, y1, maximum(x1, x2), maximum(y1, y2))

@@ -221,8 +221,8 @@ def giou(
       Rezatofighi et al., "Generalized Intersection over Union: A Metric and a Loss for
       Bounding Box Regression", CVPR 2019, https://arxiv.org/abs/1902.09630.
     """
-    a, b = _corners.corners(a=a, b=b)
-    return _corners.iou(a, b) - _corners.area_penalty(a, b)
+    first, second = _corners.corners(a=a, b=b)
+    return _corners.iou(first, second) - _corners.area_penalty(first, second)
 
 
 @overlap(region_rank=1)
@@ -258,8 +258,8 @@ def diou(
       Zheng et al., "Distance-IoU Loss: Faster and Better Learning for Bounding Box
       Regression", AAAI 2020, https://arxiv.org/abs/1911.08287.
     """
-    a, b = _corners.corners(a=a, b=b)
-    return _corners.iou(a, b) - _corners.center_penalty(a, b)
+    first, second = _corners.corners(a=a, b=b)
+    return _corners.iou(first, second) - _corners.center_penalty(first, second)
 
 
 @overlap(region_rank=1)
@@ -298,15 +298,15 @@ def ciou(
       Zheng et al., AAAI 2020, https://arxiv.org/abs/1911.08287. Its journal form
       (https://arxiv.org/abs/2005.03572) sets alpha to 0 below IoU 0.5; we do not.
     """
-    a, b = _corners.corners(a=a, b=b)
-    overlap = _corners.iou(a, b)
-    return overlap - _corners.center_penalty(a, b) - aspect_penalty(a, b, overlap)
+    first, second = _corners.corners(a=a, b=b)
+    q = _corners.iou(first, second)
+    return q - _corners.center_penalty(first, second) - aspect_penalty(first, second, q)
 
 
-def aspect_penalty(a: Corners, b: Corners, overlap: Array) -> Array:
+def aspect_penalty(a: Corners, b: Corners, iou: Array) -> Array:
     """CIoU's `alpha * v`, with `alpha` under `stop_gradient`."""
     v = 4 / np.pi**2 * (safe_arctan2(*_corners.sides(b)) - safe_arctan2(*_corners.sides(a))) ** 2
-    alpha = jax.lax.stop_gradient(safe_divide(v, (1 - overlap) + v))
+    alpha = jax.lax.stop_gradient(safe_divide(v, (1 - iou) + v))
     return alpha * v
 
 
@@ -333,8 +333,8 @@ def ioa(a: Real[ArrayLike, "*#batch 4"], b: Real[ArrayLike, "*#batch 4"]) -> Flo
       >>> print(ioa(a, b), f"{ioa(b, a):.4f}")
       0.5 0.0278
     """
-    a, b = _corners.corners(a=a, b=b)
-    return safe_divide(_corners.intersection(a, b), _corners.area(a))
+    first, second = _corners.corners(a=a, b=b)
+    return safe_divide(_corners.intersection(first, second), _corners.area(first))
 
 
 @overlap(region_rank=1)
@@ -366,8 +366,10 @@ def dice(
     Reference:
       Dice, "Measures of the Amount of Ecologic Association Between Species", Ecology 1945.
     """
-    a, b = _corners.corners(a=a, b=b)
-    return safe_divide(2 * _corners.intersection(a, b), _corners.area(a) + _corners.area(b))
+    first, second = _corners.corners(a=a, b=b)
+    return safe_divide(
+        2 * _corners.intersection(first, second), _corners.area(first) + _corners.area(second)
+    )
 
 
 @compiled()
@@ -610,17 +612,17 @@ def check_values(
     if not bad.any():
         return
     index = tuple(int(i) for i in np.argwhere(bad)[0])
-    x1, y1, x2, y2 = box = np.asarray(regions)[index].tolist()
+    box = np.asarray(regions)[index].tolist()
     if not all(np.isfinite(box)):
         reason = "corners must be finite"
     else:
-        reason = "x2 must exceed x1" if not x2 > x1 else "y2 must exceed y1"
+        reason = "x2 must exceed x1" if box[2] <= box[0] else "y2 must exceed y1"
     place = f"[{', '.join(map(str, index))}]" if index else ""
     count = f"{bad.sum()} of {bad.size} boxes {'is' if bad.sum() == 1 else 'are'} invalid"
     raise ValueError(f"regions{place} is {box}: {reason} ({count})")
 
 
-def _split(regions: Array) -> Corners:
+def _split(regions: ArrayLike) -> Corners:
     return _corners.split(*_corners.cast(regions=regions))
 
 
@@ -628,5 +630,5 @@ def _join(*coordinates: Array) -> Array:
     return _corners.join(Corners(*coordinates))
 
 
-def _limit(name: str, value: Array | float, like: Array) -> Array:
+def _limit(name: str, value: ArrayLike | float, like: Array) -> Array:
     return _checks.scalar(name, value).astype(like.dtype)

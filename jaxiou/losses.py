@@ -175,7 +175,7 @@ def ciou_loss(
     return masked_loss(lambda p, t: 1 - boxes.ciou(p, t), 1, predictions, targets, where)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def overlap_loss(overlap: Overlap, *, region_rank: int | None = None) -> Callable[..., Array]:
     """The loss `1 - overlap` of any overlap, the library's or your own.
 
@@ -244,9 +244,9 @@ def mean(
 def masked_loss(
     loss: Overlap,
     rank: int,
-    predictions: Array,
-    targets: Array,
-    where: Array | None,
+    predictions: ArrayLike,
+    targets: ArrayLike,
+    where: ArrayLike | None,
 ) -> Array:
     """`loss` of every pair that counts, 0 for the others, whatever they hold."""
     for name, x in (("predictions", predictions), ("targets", targets)):

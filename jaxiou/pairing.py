@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Int, Real, Shaped
+from jaxtyping import Bool, Real, Shaped
 
 from jaxiou import _checks
 from jaxiou._compiled import compiled
@@ -24,7 +24,7 @@ __all__ = ["pairwise", "best_match", "Match"]
 Overlap = Callable[[Array, Array], Array]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def pairwise(
     overlap: Overlap, *, region_rank: int | None = None
 ) -> Callable[[Array, Array], Array]:
@@ -90,7 +90,7 @@ class Match(NamedTuple):
         return take(x, self.indices, self.valid, fill)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[..., Match]:
     """For each region of one set, the region of another set that overlaps it most.
 
@@ -165,7 +165,7 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
     return matched
 
 
-def take(x: Array, indices: Array, valid: Array, fill: float) -> Array:
+def take(x: ArrayLike, indices: Array, valid: Array, fill: float) -> Array:
     """`x[indices]` along the axis of items, and `fill` where `valid` is False.
 
     Leading axes of `indices` `[..., N]` are batch axes of `x` `[..., M, *rest]`.
@@ -189,7 +189,7 @@ def region_rank_of(overlap: Overlap, region_rank: int | None) -> int:
     return getattr(overlap, "region_rank", 1)
 
 
-def _sets(rank: int, **arrays: Array) -> tuple[Array, ...]:
+def _sets(rank: int, **arrays: ArrayLike) -> tuple[Array, ...]:
     for name, x in arrays.items():
         _checks.is_array(name, x)
         _checks.trailing_shape(name, x, (None,) * (rank + 1), "a set of regions")
