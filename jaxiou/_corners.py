@@ -8,6 +8,7 @@ formula, and XLA vectorises over the pairs. Conventions that hold for all of it:
   derivative 0 at 0, and ratios 0/0 are 0 with derivative 0.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxiou import _checks
-from jaxiou._math import maximum, minimum, positive_part, product, safe_divide
+from jaxiou._math import maximum, minimum, positive_part, product, safe_arctan2, safe_divide
 from jaxiou._typing import ArrayLike
 
 
@@ -124,3 +125,11 @@ def area_penalty(a: Corners, b: Corners) -> Array:
     around = product(*enclosing_sides(a, b))
     # In float32 the union exceeds the area around it by an ulp in 16% of nested pairs.
     return safe_divide(positive_part(around - union(a, b)), around)
+
+
+def aspect_penalty(a: Corners, b: Corners) -> Array:
+    """CIoU's `alpha * v`, with `alpha` under `stop_gradient` as the paper has it."""
+    angles = safe_arctan2(*sides(b)) - safe_arctan2(*sides(a))
+    v = 4 / math.pi**2 * angles**2
+    alpha = safe_divide(v, (1 - iou(a, b)) + v)
+    return jax.lax.stop_gradient(alpha) * v

@@ -22,7 +22,6 @@ The overlaps carry `region_rank = 1`, which tells `pairwise`, the losses and eve
 else that one region is one trailing axis.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -31,7 +30,7 @@ from jaxtyping import Bool, Float, Real
 from jaxiou import _checks, _corners
 from jaxiou._compiled import compiled, overlap
 from jaxiou._corners import Corners
-from jaxiou._math import safe_arctan2, safe_divide
+from jaxiou._math import safe_divide
 from jaxiou._typing import ArrayLike
 
 __all__ = [
@@ -299,15 +298,8 @@ def ciou(
       (https://arxiv.org/abs/2005.03572) sets alpha to 0 below IoU 0.5; we do not.
     """
     first, second = _corners.corners(a=a, b=b)
-    q = _corners.iou(first, second)
-    return q - _corners.center_penalty(first, second) - aspect_penalty(first, second, q)
-
-
-def aspect_penalty(a: Corners, b: Corners, iou: Array) -> Array:
-    """CIoU's `alpha * v`, with `alpha` under `stop_gradient`."""
-    v = 4 / np.pi**2 * (safe_arctan2(*_corners.sides(b)) - safe_arctan2(*_corners.sides(a))) ** 2
-    alpha = jax.lax.stop_gradient(safe_divide(v, (1 - iou) + v))
-    return alpha * v
+    distance = _corners.iou(first, second) - _corners.center_penalty(first, second)
+    return distance - _corners.aspect_penalty(first, second)
 
 
 @overlap(region_rank=1)
