@@ -17,16 +17,31 @@ import functools
 from collections.abc import Callable
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Real
 
-from jaxiou import _checks, boxes
+from jaxiou import _checks, _corners, boxes, variants
 from jaxiou._compiled import compiled
+from jaxiou._math import maximum, minimum, positive_part, safe_divide, safe_power
 from jaxiou._typing import ArrayLike
 from jaxiou.pairing import Overlap, over_leading, region_rank_of
 
-__all__ = ["iou_loss", "giou_loss", "diou_loss", "ciou_loss", "overlap_loss", "mean"]
+__all__ = [
+    "iou_loss",
+    "giou_loss",
+    "diou_loss",
+    "ciou_loss",
+    "eiou_loss",
+    "extended_iou_loss",
+    "bounded_iou_loss",
+    "wiou_v2_loss",
+    "wiou_v3_loss",
+    "update_running_mean",
+    "overlap_loss",
+    "mean",
+]
 
 LOG_FLOOR = 1e-6
 """The IoU below which `-log IoU` is taken to be flat."""
@@ -260,3 +275,329 @@ def masked_loss(
     counts = where.reshape(where.shape + (1,) * rank)
     pairs = (jnp.where(counts, x, 0) for x in (predictions, targets))
     return jnp.where(where, over_leading(loss, rank)(*pairs), 0)
+
+
+@compiled(static=("gamma",))
+def eiou_loss(
+    predictions: Real[ArrayLike, "*#batch 4"],
+    targets: Real[ArrayLike, "*#batch 4"],
+    *,
+    gamma: float | int = 0.0,
+    where: Bool[ArrayLike, "..."] | None = None,
+) -> Float[Array, "*batch"]:
+    r"""`1 - variants.eiou`, and with `gamma` its focal form, which heeds good boxes most.
+
+    .. math:: \mathrm{IoU}^\gamma (1 - \mathrm{EIoU})
+
+    Args:
+      predictions: boxes, `[..., 4]`.
+      targets: boxes, `[..., 4]`.
+      gamma: 0 for the plain loss, 0.5 for the paper's Focal-EIoU.
+      where: bool, `[...]`; pairs that count.
+
+    Returns:
+      `[...]`, in [0, 3.25]. 0 means the boxes coincide, and for `gamma` above 0 also that
+      they do not meet.
+
+    At the edges:
+      1 for a point with itself, 2 for two distinct points; the focal form is 0 for both, and
+      for all boxes without a common area.
+
+    Gradient:
+      That of `variants.eiou`, negated, times the weight. The weight is under `stop_gradient`:
+      its own slope is infinite at IoU 0, and it would lower the loss by parting the boxes.
+      Ports differ in this.
+
+    Example:
+      >>> a, b = jnp.array([0.0, 0.0, 4.0, 4.0]), jnp.array([0.0, 0.0, 4.0, 1.0])
+      >>> print(f"{eiou_loss(a, b):.4f} {eiou_loss(a, b, gamma=0.5):.4f}")
+      1.3828 0.6914
+
+    Reference:
+      Zhang et al., "Focal and Efficient IOU Loss for Accurate Bounding Box Regression",
+      Neurocomputing 2022, https://arxiv.org/abs/2101.08158.
+    """
+    gamma = _checks.positive("gamma", float(gamma)) if gamma != 0 else 0.0
+
+    def loss(p: Array, t: Array) -> Array:
+        plain = 1 - variants.eiou(p, t)
+        if gamma == 0:
+            return plain
+        return jax.lax.stop_gradient(safe_power(boxes.iou(p, t), gamma)) * plain
+
+    return masked_loss(loss, 1, predictions, targets, where)
+
+
+@compiled(static=("smooth",))
+def extended_iou_loss(
+    predictions: Real[ArrayLike, "*#batch 4"],
+    targets: Real[ArrayLike, "*#batch 4"],
+    *,
+    smooth: float | int = 0.1,
+    where: Bool[ArrayLike, "..."] | None = None,
+) -> Float[Array, "*batch"]:
+    r"""`x = 1 - variants.extended_iou`, made quadratic near 0 so that it lands softly.
+
+    .. math:: x^2 / (2 s) \text{ for } x < s, \quad x - s / 2 \text{ beyond}
+
+    Args:
+      predictions: boxes, `[..., 4]`.
+      targets: boxes, `[..., 4]`.
+      smooth: s, where the parabola ends; 0.1 in the paper.
+      where: bool, `[...]`; pairs that count.
+
+    Returns:
+      `[...]`, in [0, 2 - s/2]. 0 means the boxes coincide.
+
+    At the edges:
+      1 - s/2 for touching boxes and for a point with itself, 2 - s/2 for two points in
+      general position.
+
+    Gradient:
+      That of `variants.extended_iou`, negated, times x/s below s.
+
+    Example:
+      >>> a, b = jnp.array([0.0, 0.0, 1.0, 1.0]), jnp.array([2.0, 0.0, 3.0, 1.0])
+      >>> print(f"{extended_iou_loss(a, b):.4f}")
+      1.2833
+
+    Reference:
+      Peng and Yu, IEEE Transactions on Image Processing 2021,
+      https://arxiv.org/abs/2112.01793. libfacedetection's code multiplies the linear part
+      by 1 - s where it means to select it, and by the union.
+    """
+    smooth = _checks.positive("smooth", float(smooth))
+
+    def loss(p: Array, t: Array) -> Array:
+        return _smooth_l1(1 - variants.extended_iou(p, t), smooth)
+
+    return masked_loss(loss, 1, predictions, targets, where)
+
+
+@compiled(static=("beta",))
+def bounded_iou_loss(
+    predictions: Real[ArrayLike, "*#batch 4"],
+    targets: Real[ArrayLike, "*#batch 4"],
+    *,
+    beta: float | int = 0.2,
+    where: Bool[ArrayLike, "..."] | None = None,
+) -> Float[Array, "*batch"]:
+    r"""Four upper bounds of the IoU, one for each way to be wrong, as a sum of losses.
+
+    The IoU if only the centre's x, its y, the width or the height were wrong:
+
+    .. math::
+      B_x = \max\Bigl(0, \frac{w_t - 2 |d_x|}{w_t + 2 |d_x|}\Bigr), \quad
+      B_w = \min\Bigl(\frac{w_p}{w_t}, \frac{w_t}{w_p}\Bigr)
+
+    and likewise in y and h. Each gives :math:`z = 1 - B`, counted as
+    :math:`z^2 / (2 \beta)` below beta and :math:`z - \beta / 2` beyond.
+
+    Args:
+      predictions: boxes, `[..., 4]`.
+      targets: boxes, `[..., 4]`.
+      beta: where the parabola ends, at most 1; 0.2 is mmdet's.
+      where: bool, `[...]`; pairs that count.
+
+    Returns:
+      `[...]`, in [0, 4 - 2 beta]. 0 means the boxes coincide.
+
+    At the edges:
+      A side that is 0 has bounds of 0, with another side of 0 too, so an empty box of no
+      width costs at least 1 - beta/2; a point with itself costs 4 - 2 beta.
+
+    Gradient:
+      Finite. The terms of the centre have none where it is half a target's side away or
+      more: boxes that start apart in x are not drawn together in x.
+
+    Example:
+      >>> a, b = jnp.array([1.0, 0.0, 5.0, 4.0]), jnp.array([0.0, 0.0, 4.0, 4.0])
+      >>> print(f"{bounded_iou_loss(a, b):.4f}")
+      0.5667
+
+    Reference:
+      Tychsen-Smith and Petersson, "Improving Object Localization with Fitness NMS and Bounded
+      IoU Loss", CVPR 2018, https://arxiv.org/abs/1711.00164. mmdet adds 1e-3 to the
+      denominators.
+    """
+    beta = _checks.positive("beta", float(beta))
+
+    def loss(p: Array, t: Array) -> Array:
+        prediction, target = _corners.corners(predictions=p, targets=t)
+        offsets = map(jnp.abs, _corners.center_offset(prediction, target))
+        sides = zip(_corners.sides(prediction), _corners.sides(target), strict=True)
+        total = jnp.zeros_like(prediction.x1)
+        for offset, (side, wanted) in zip(offsets, sides, strict=True):
+            place = safe_divide(positive_part(wanted - 2 * offset), wanted + 2 * offset)
+            size = safe_divide(minimum(side, wanted), maximum(side, wanted))
+            total = total + _smooth_l1(1 - place, beta) + _smooth_l1(1 - size, beta)
+        return total
+
+    return masked_loss(loss, 1, predictions, targets, where)
+
+
+@compiled(static=("gamma",))
+def wiou_v2_loss(
+    predictions: Real[ArrayLike, "*#batch 4"],
+    targets: Real[ArrayLike, "*#batch 4"],
+    *,
+    running_mean: Real[ArrayLike, ""] | float,
+    gamma: float | int = 0.5,
+    where: Bool[ArrayLike, "..."] | None = None,
+) -> Float[Array, "*batch"]:
+    r"""Wise-IoU v2: `1 - variants.wiou`, weighted up for boxes worse than the average.
+
+    .. math:: (L^* / \bar{L})^\gamma (1 - \mathrm{WIoU})
+
+    with L* the IoU loss of the pair and L-bar its running mean over training.
+
+    Args:
+      predictions: boxes, `[..., 4]`.
+      targets: boxes, `[..., 4]`.
+      running_mean: L-bar, a number above 0 that you carry from step to step, from 1, with
+        `update_running_mean`; may be traced. 0 makes every loss 0.
+      gamma: the power, 0.5 in the paper.
+      where: bool, `[...]`; pairs that count.
+
+    Returns:
+      `[...]`, in [0, e / L-bar^gamma]. 0 means the boxes coincide.
+
+    At the edges:
+      As `variants.wiou`: L-bar^-gamma for a point with itself, e times that for two
+      distinct points.
+
+    Gradient:
+      That of `variants.wiou`, negated, times the weight, which is under `stop_gradient`.
+
+    Example:
+      >>> a, b = jnp.array([0.0, 0.0, 2.0, 2.0]), jnp.array([0.0, 0.0, 2.0, 1.5])
+      >>> print(f"{wiou_v2_loss(a, b, running_mean=1.0):.4f}")
+      0.1260
+
+    Reference:
+      Tong et al., "Wise-IoU: Bounding Box Regression Loss with Dynamic Focusing Mechanism",
+      2023, https://arxiv.org/abs/2301.10051.
+    """
+    gamma = _checks.positive("gamma", float(gamma))
+    weight = functools.partial(safe_power, exponent=gamma)
+    return _wise_loss(weight, running_mean, predictions, targets, where)
+
+
+@compiled(static=("alpha", "delta"))
+def wiou_v3_loss(
+    predictions: Real[ArrayLike, "*#batch 4"],
+    targets: Real[ArrayLike, "*#batch 4"],
+    *,
+    running_mean: Real[ArrayLike, ""] | float,
+    alpha: float | int = 1.9,
+    delta: float | int = 3.0,
+    where: Bool[ArrayLike, "..."] | None = None,
+) -> Float[Array, "*batch"]:
+    r"""Wise-IoU v3: `1 - variants.wiou`, weighted towards boxes of ordinary quality.
+
+    .. math::
+      \frac{\beta}{\delta \alpha^{\beta - \delta}} (1 - \mathrm{WIoU}), \quad
+      \beta = L^* / \bar{L}
+
+    with L* the IoU loss of the pair and L-bar its running mean over training. The weight is
+    0 for perfect boxes, largest at beta = 1 / ln alpha, 1 at beta = delta, and falls beyond.
+
+    Args:
+      predictions: boxes, `[..., 4]`.
+      targets: boxes, `[..., 4]`.
+      running_mean: L-bar, a number above 0 that you carry from step to step, from 1, with
+        `update_running_mean`; may be traced. 0 makes every loss 0.
+      alpha: base of the power, above 1.
+      delta: the beta at which a box has weight 1.
+      where: bool, `[...]`; pairs that count.
+
+    Returns:
+      `[...]`, in [0, 3.57] for the default settings. 0 means the boxes coincide.
+
+    At the edges:
+      As `variants.wiou`, times the weight.
+
+    Gradient:
+      That of `variants.wiou`, negated, times the weight, which is under `stop_gradient`.
+
+    Example:
+      A training step returns the running mean beside what it trains; the first one is 1.
+
+      >>> @jax.jit
+      ... def step(predictions, running_mean, targets):
+      ...     def total(predictions):
+      ...         return mean(wiou_v3_loss(predictions, targets, running_mean=running_mean))
+      ...     errors = iou_loss(predictions, targets)
+      ...     running_mean = update_running_mean(running_mean, errors, momentum=0.5)
+      ...     return predictions - jax.grad(total)(predictions), running_mean
+      >>> start, targets = jnp.array([[0.0, 0.0, 2.0, 1.0]]), jnp.array([[0.0, 0.0, 2.0, 2.0]])
+      >>> predictions, running_mean = step(start, jnp.array(1.0), targets)
+      >>> print(running_mean)
+      0.75
+
+    Reference:
+      Tong et al., 2023, https://arxiv.org/abs/2301.10051; alpha 1.9 and delta 3 are those of
+      its experiments, the authors' later code has 1.7 and 2.7.
+    """
+    alpha, delta = _checks.positive("alpha", float(alpha)), _checks.positive("delta", float(delta))
+    if alpha <= 1:
+        raise ValueError(f"alpha must be above 1, got {alpha}")
+
+    def weight(beta: Array) -> Array:
+        return beta / delta * alpha ** (delta - beta)
+
+    return _wise_loss(weight, running_mean, predictions, targets, where)
+
+
+@compiled(static=("momentum",))
+def update_running_mean(
+    running_mean: Real[ArrayLike, ""] | float,
+    values: Real[ArrayLike, "..."],
+    *,
+    momentum: float | int = 0.01,
+    where: Bool[ArrayLike, "..."] | None = None,
+) -> Float[Array, ""]:
+    """The running mean after one more batch: `(1 - momentum) old + momentum mean(values)`.
+
+    Args:
+      running_mean: the old one, a number. Wise-IoU starts from 1.
+      values: the batch's, any shape; for Wise-IoU its `iou_loss`.
+      momentum: the batch's share, in (0, 1].
+      where: bool, of the rank of `values`, broadcasting to it; values that count.
+
+    Returns:
+      A number, float32 or wider; the old one where no value counts.
+
+    Gradient:
+      None: it is state, under `stop_gradient`.
+
+    Example:
+      >>> print(update_running_mean(1.0, jnp.array([0.2, 0.4]), momentum=0.1))
+      0.93
+    """
+    momentum = _checks.positive("momentum", float(momentum))
+    batch = jax.lax.stop_gradient(mean(values, where=where))
+    old = jax.lax.stop_gradient(_checks.scalar("running_mean", running_mean)).astype(batch.dtype)
+    some = values.size > 0 if where is None else where.any()
+    return jnp.where(some, (1 - momentum) * old + momentum * batch, old)
+
+
+def _wise_loss(
+    weight: Callable[[Array], Array],
+    running_mean: ArrayLike | float,
+    predictions: ArrayLike,
+    targets: ArrayLike,
+    where: ArrayLike | None,
+) -> Array:
+    usual = _checks.scalar("running_mean", running_mean)
+
+    def loss(p: Array, t: Array) -> Array:
+        own = 1 - boxes.iou(p, t)
+        level = safe_divide(own, usual.astype(own.dtype))
+        return jax.lax.stop_gradient(weight(level)) * (1 - variants.wiou(p, t))
+
+    return masked_loss(loss, 1, predictions, targets, where)
+
+
+def _smooth_l1(x: Array, width: float) -> Array:
+    return jnp.where(x < width, x**2 / (2 * width), x - width / 2)

@@ -128,16 +128,16 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
 
     def match(a: Array, b: Array, where: Array) -> Match:
         a, b = _masked(a, where.any(axis=1)), _masked(b, where.any(axis=0))
-        indices = _argmax(_table(overlap, rank)(*map(jax.lax.stop_gradient, (a, b))), where)
-        partners = jnp.take(b, indices, axis=0)
-
-        # What was found decides what is valid: one NaN in a row of NaN is an argmax too.
-        found = jax.vmap(overlap)(*map(jax.lax.stop_gradient, (a, partners)))
-        allowed = jnp.broadcast_to(where, (a.shape[0], b.shape[0]))
-        valid = jnp.take_along_axis(allowed, indices[:, None], axis=1)[:, 0] & (found == found)
-
+        indices = jax.lax.platform_dependent(
+            *map(jax.lax.stop_gradient, (a, b)),
+            where,
+            cpu=functools.partial(_best_by_steps, overlap),
+            default=functools.partial(_best_of_table, overlap, rank),
+        )
+        valid = indices >= 0
+        partners = jnp.take(b, jnp.maximum(indices, 0), axis=0)
         values = jax.vmap(overlap)(_masked(a, valid), _masked(partners, valid))
-        return Match(jnp.where(valid, values, -jnp.inf), jnp.where(valid, indices, -1), valid)
+        return Match(jnp.where(valid, values, -jnp.inf), indices, valid)
 
     @compiled()
     def matched(
@@ -159,7 +159,6 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
                 jnp.full_like(none, -1, jnp.int32),
                 none,
             )
-        where = jnp.broadcast_to(where, (*leading, *where.shape[-2:]))
         return over_leading(match, rank + 1, rank + 1, 2)(a, b, where)
 
     return matched
@@ -238,8 +237,9 @@ def over_leading(function: Callable, *ranks: int) -> Callable:
         f = function
         squeezed = list(arrays)
         for axis in reversed(range(leading)):
-            size = max(x.shape[axis] for x in arrays)
-            shared = [x.shape[axis] == 1 != size for x in arrays]
+            shared = [x.shape[axis] == 1 for x in arrays]
+            if all(shared):
+                shared = [False for _ in arrays]
             squeezed = [x.squeeze(axis) if s else x for x, s in zip(squeezed, shared, strict=True)]
             f = jax.vmap(f, [None if s else 0 for s in shared])
         return f(*squeezed)
@@ -252,7 +252,41 @@ def _masked(x: Array, where: Array) -> Array:
     return jnp.where(where.reshape(where.shape + (1,) * (x.ndim - where.ndim)), x, 0)
 
 
-def _argmax(table: Array, where: Array) -> Array:
+def _best_of_table(overlap: Overlap, rank: int, a: Array, b: Array, where: Array) -> Array:
+    """The column of the greatest allowed overlap, -1 where there is none.
+
+    XLA fuses the table into the reductions.
+    """
+    table = _table(overlap, rank)(a, b)
     # NaN is not equal to itself, and never wins.
     scores = jnp.where(where & (table == table), table, -jnp.inf)
-    return jax.lax.argmax(scores, 1, jnp.int32)
+    found = scores.max(axis=1) > -jnp.inf
+    return jnp.where(found, jax.lax.argmax(scores, 1, jnp.int32), -1)
+
+
+def _best_by_steps(overlap: Overlap, a: Array, b: Array, where: Array) -> Array:
+    """The same, one column after the other for all rows at once.
+
+    XLA on CPU does not vectorise an argmax. This is plain arithmetic over the rows, five
+    times faster; four columns a step keep the running maximum in registers.
+    """
+    columns = jax.vmap(overlap, (a.ndim - 1, None))
+    a = jnp.moveaxis(a, 0, -1)
+
+    def challenge(best, j):
+        value = columns(a, jax.lax.dynamic_index_in_dim(b, j, 0, keepdims=False))
+        k = jnp.minimum(j, where.shape[1] - 1)
+        allowed = jax.lax.dynamic_index_in_dim(where, k, 1, keepdims=False)
+        # Strictly greater: the lowest index keeps a tie, and NaN never wins.
+        better = allowed & (value > best[0])
+        return jnp.where(better, value, best[0]), jnp.where(better, j, best[1])
+
+    def step(i, best):
+        for k in range(4):
+            best = challenge(best, jnp.minimum(4 * i + k, b.shape[0] - 1))
+        return best
+
+    # Made from an overlap, so that under shard_map it varies over the axes that overlaps do.
+    unset = jnp.where(where[:, 0], columns(a, b[0]), -jnp.inf)
+    best = jnp.full_like(unset, -jnp.inf), jnp.full_like(unset, -1, jnp.int32)
+    return jax.lax.fori_loop(0, -(-b.shape[0] // 4), step, best)[1]
