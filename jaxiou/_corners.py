@@ -16,7 +16,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxiou import _checks
-from jaxiou._math import maximum, minimum, positive_part, product, safe_arctan2, safe_divide
+from jaxiou._math import (
+    maximum,
+    minimum,
+    positive_part,
+    product,
+    safe_arctan2,
+    safe_divide,
+    stored_product,
+)
 from jaxiou._typing import ArrayLike
 
 
@@ -61,11 +69,11 @@ def sides(a: Corners) -> tuple[Array, Array]:
 
 
 def area(a: Corners) -> Array:
-    return product(*sides(a))
+    return stored_product(*sides(a))
 
 
 def shared(a: Corners, b: Corners) -> Corners:
-    """The box of common points; inverted where there are none."""
+    """The box of common points, inverted where there are none; NaN in `a` may get lost."""
     return Corners(
         maximum(a.x1, b.x1),
         maximum(a.y1, b.y1),
@@ -75,7 +83,10 @@ def shared(a: Corners, b: Corners) -> Corners:
 
 
 def enclosing(a: Corners, b: Corners) -> Corners:
-    """The smallest box around both."""
+    """The smallest box around both; NaN in `a` may get lost, here and in what follows.
+
+    The areas keep it, so a sum with an IoU in it is NaN where it has to be.
+    """
     return Corners(
         minimum(a.x1, b.x1),
         minimum(a.y1, b.y1),
@@ -85,7 +96,7 @@ def enclosing(a: Corners, b: Corners) -> Corners:
 
 
 def intersection(a: Corners, b: Corners) -> Array:
-    return area(shared(a, b))
+    return product(*sides(shared(a, b)))
 
 
 def union(a: Corners, b: Corners) -> Array:

@@ -30,7 +30,7 @@ from jaxtyping import Bool, Float, Real
 from jaxiou import _checks, _corners
 from jaxiou._compiled import compiled, overlap
 from jaxiou._corners import Corners
-from jaxiou._math import safe_divide
+from jaxiou._math import carry_nan, per_pair, safe_divide
 from jaxiou._typing import ArrayLike
 
 __all__ = [
@@ -102,7 +102,8 @@ def intersection(
       >>> print(intersection(jnp.array([0.0, 0.0, 2.0, 2.0]), jnp.array([1.0, 1.0, 3.0, 3.0])))
       1.0
     """
-    return _corners.intersection(*_corners.corners(a=a, b=b))
+    first, second = _corners.corners(a=a, b=b)
+    return carry_nan(_corners.intersection(first, second), _corners.area(first))
 
 
 @overlap(region_rank=1)
@@ -149,7 +150,9 @@ def enclosing(
       >>> print(enclosing(jnp.array([0.0, 0.0, 2.0, 2.0]), jnp.array([1.0, 1.0, 3.0, 3.0])))
       [0. 0. 3. 3.]
     """
-    return _corners.join(_corners.enclosing(*_corners.corners(a=a, b=b)))
+    first, second = _corners.corners(a=a, b=b)
+    around = _corners.enclosing(first, second)
+    return _join(*map(carry_nan, around, first))
 
 
 @overlap(region_rank=1)
@@ -326,7 +329,8 @@ def ioa(a: Real[ArrayLike, "*#batch 4"], b: Real[ArrayLike, "*#batch 4"]) -> Flo
       0.5 0.0278
     """
     first, second = _corners.corners(a=a, b=b)
-    return safe_divide(_corners.intersection(first, second), _corners.area(first))
+    shared = _corners.intersection(first, second)
+    return safe_divide(shared, per_pair(_corners.area(first), shared))
 
 
 @overlap(region_rank=1)
