@@ -1,0 +1,453 @@
+"""The shape of the library: what is public, how it is called, documented, layered; its errors."""
+
+import ast
+import functools
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import catalogue
+import jaxtyping
+import numpy as np
+import pytest
+from catalogue.row import Row
+
+import jaxiou
+
+PACKAGE = Path(jaxiou.__file__).parent
+
+SIGNATURES = {
+    "boxes.area": "(regions)",
+    "boxes.intersection": "(a, b)",
+    "boxes.union": "(a, b)",
+    "boxes.enclosing": "(a, b)",
+    "boxes.iou": "(a, b)",
+    "boxes.giou": "(a, b)",
+    "boxes.diou": "(a, b)",
+    "boxes.ciou": "(a, b)",
+    "boxes.ioa": "(a, b)",
+    "boxes.dice": "(a, b)",
+    "boxes.from_xywh": "(regions)",
+    "boxes.to_xywh": "(regions)",
+    "boxes.from_cxcywh": "(regions)",
+    "boxes.to_cxcywh": "(regions)",
+    "boxes.from_yxyx": "(regions)",
+    "boxes.to_yxyx": "(regions)",
+    "boxes.from_inclusive": "(regions)",
+    "boxes.to_inclusive": "(regions)",
+    "boxes.clip": "(regions, height, width)",
+    "boxes.is_valid": "(regions, *, min_size=0.0)",
+    "boxes.check_values": "(regions, *, where=None)",
+    "losses.iou_loss": "(predictions, targets, *, form='linear', where=None)",
+    "losses.giou_loss": "(predictions, targets, *, where=None)",
+    "losses.diou_loss": "(predictions, targets, *, where=None)",
+    "losses.ciou_loss": "(predictions, targets, *, where=None)",
+    "losses.eiou_loss": "(predictions, targets, *, gamma=0.0, where=None)",
+    "losses.extended_iou_loss": "(predictions, targets, *, smooth=0.1, where=None)",
+    "losses.bounded_iou_loss": "(predictions, targets, *, beta=0.2, where=None)",
+    "losses.wiou_v2_loss": "(predictions, targets, *, running_mean, gamma=0.5, where=None)",
+    "losses.wiou_v3_loss": (
+        "(predictions, targets, *, running_mean, alpha=1.9, delta=3.0, where=None)"
+    ),
+    "losses.update_running_mean": "(running_mean, values, *, momentum=0.01, where=None)",
+    "losses.overlap_loss": "(overlap, *, region_rank=None)",
+    "losses.mean": "(values, *, where=None)",
+    "pairing.pairwise": "(overlap, *, region_rank=None)",
+    "pairing.best_match": "(overlap, *, region_rank=None)",
+    "pairing.Match.take": "(self, x, fill=0)",
+    "testing.check_overlap": (
+        "(overlap, *, regions=None, region_rank=None, symmetric=True, identity=1.0,"
+        " minimum=-inf, maximum=1.0)"
+    ),
+    "variants.eiou": "(a, b)",
+    "variants.siou": "(*, theta=4.0)",
+    "variants.alpha_iou": "(*, alpha=3.0, penalty='ciou')",
+    "variants.wiou": "(a, b)",
+    "variants.mpdiou": "(*, image_size)",
+    "variants.inner_iou": "(*, ratio, base=iou)",
+    "variants.nwd": "(*, constant)",
+    "variants.powerful_iou": "(predictions, targets)",
+    "variants.powerful_iou_v2": "(*, attention=1.3)",
+    "variants.extended_iou": "(a, b)",
+    # What the factories make.
+    "losses.overlap_loss(boxes.dice)": "(predictions, targets, *, where=None)",
+    "pairing.pairwise(boxes.ciou)": "(a, b)",
+    "pairing.best_match(boxes.iou)": "(a, b, *, where=None)",
+    "variants.siou()": "(a, b)",
+    "variants.alpha_iou()": "(a, b)",
+    "variants.mpdiou(image_size=(480, 640))": "(a, b)",
+    "variants.inner_iou(ratio=0.7)": "(a, b)",
+    "variants.nwd(constant=12.7)": "(a, b)",
+    "variants.powerful_iou_v2()": "(predictions, targets)",
+}
+"""Every public function in the order of its module's `__all__`, and what factories make."""
+
+DATA = {"self", "overlap", "a", "b", "predictions", "targets", "regions", "values", "x"}
+ALSO_POSITIONAL = {
+    ("boxes.clip", "height"): "the image, as much data as the boxes",
+    ("boxes.clip", "width"): "likewise",
+    ("losses.update_running_mean", "running_mean"): "the state comes before the batch",
+    ("pairing.Match.take", "fill"): "`take(x, 0)` reads like `where(valid, x, 0)`",
+}
+"""Parameters besides the data that need no keyword, each with the reason."""
+
+HELPERS = {
+    "losses.masked_loss": "what losses of other modules are made of",
+    "pairing.over_leading": "the same",
+    "pairing.region_rank_of": "the same",
+    "pairing.take": "what every result's method `take` is made of",
+}
+"""Functions of public modules for the library's own use, which `__all__` leaves out."""
+
+LAYERS = [
+    ["_typing", "_math", "_counts"],
+    ["_checks"],
+    ["_compiled", "_corners"],
+    ["boxes", "rotated", "polygons", "masks"],
+    ["variants", "cuboids", "gaussians"],  # each geometrically made of a kind above
+    ["pairing"],
+    ["losses", "suppression", "assignment"],
+    ["testing", "segmentation", "panoptic", "detection", "tracking"],
+    ["metrics"],
+    ["readers", "cli", "__main__"],
+    ["__init__"],
+]
+"""A module imports from the layers above its own."""
+
+SECTIONS = ["Args", "Attributes", "Returns", "Raises", "At the edges", "Gradient", "Example"]
+SECTIONS += ["Reference"]
+
+MEASURES = {"area", "intersection", "union", "enclosing"}
+"""Areas and boxes, not scores: their edge values follow from what an area is."""
+
+
+def functions():
+    return catalogue.public_functions()
+
+
+def signature(function) -> str:
+    """Names, kinds and defaults, without annotations."""
+    s = inspect.signature(function)
+    bare = [p.replace(annotation=p.empty) for p in s.parameters.values()]
+    text = str(s.replace(parameters=bare, return_annotation=s.empty))
+    return re.sub(r"<function (\w+) at 0x\w+>", r"\1", text)
+
+
+def is_overlap(name: str) -> bool:
+    """Whether a public function, or what it makes, is an overlap with a range."""
+    module, _, function = name.partition(".")
+    return (module == "variants") or (
+        hasattr(functions()[name], "region_rank") and function not in MEASURES
+    )
+
+
+def is_loss(name: str) -> bool:
+    return name.endswith("_loss")
+
+
+by_name = pytest.mark.parametrize("name", list(functions()))
+
+
+def known_fault(request, fails: bool, reason: str):
+    if fails:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+
+
+# What is public.
+
+
+def test_signatures_are_those_of_the_table():
+    found = {name: signature(function) for name, function in functions().items()}
+    rows = {row.name: row for row in catalogue.ROWS}
+    made = {name: signature(rows[name].function) for name in SIGNATURES if "(" in name}
+    assert found | made == SIGNATURES
+    assert [*found, *made] == list(SIGNATURES)
+
+
+def test_every_public_file_is_a_public_module():
+    files = {path.stem for path in PACKAGE.iterdir() if path.name[0] not in "_."}
+    assert files - {"py", "cli"} | {"pairwise"} == set(jaxiou.__all__)
+    assert jaxiou.pairwise is jaxiou.pairing.pairwise
+
+
+@pytest.mark.parametrize("place", catalogue.public_modules())
+def test_all_lists_the_functions_and_classes_of_the_module(place):
+    module = catalogue.public_modules()[place]
+    own = {
+        name
+        for name, x in vars(module).items()
+        if name[0] != "_"
+        and (inspect.isclass(x) or inspect.isfunction(inspect.unwrap(x)))
+        and x.__module__ == module.__name__
+    }
+    helpers = {name.rpartition(".")[2] for name in HELPERS if name.rpartition(".")[0] == place}
+    assert helpers <= own
+    assert own - helpers == {
+        name for name in module.__all__ if not inspect.ismodule(getattr(module, name))
+    }
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+# How it is called.
+
+
+@by_name
+def test_all_but_the_data_is_keyword_only(name):
+    parameters = inspect.signature(functions()[name]).parameters.values()
+    positional = {p.name for p in parameters if p.kind != p.KEYWORD_ONLY}
+    assert positional - DATA == {p for function, p in ALSO_POSITIONAL if function == name}
+
+
+@by_name
+def test_no_parameter_is_called_like_a_module(name):
+    parameters = set(inspect.signature(functions()[name]).parameters)
+    assert not parameters & set(catalogue.public_modules())
+
+
+def annotated(function):
+    """Each parameter or result that holds arrays, with its annotation."""
+    s = inspect.signature(function)
+    for p in s.parameters.values():
+        if p.name in DATA - {"overlap", "self"} | {"where", "height", "width", "running_mean"}:
+            yield p.name, p.annotation
+    if isinstance(s.return_annotation, type) and issubclass(s.return_annotation, tuple):
+        yield from inspect.get_annotations(s.return_annotation).items()
+    elif "Callable" not in str(s.return_annotation) and s.return_annotation is not None:
+        yield "returns", s.return_annotation
+
+
+def says_a_shape(annotation) -> bool:
+    parts = getattr(annotation, "__args__", (annotation,))
+    return any(
+        isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray) for part in parts
+    )
+
+
+@pytest.mark.parametrize("row", catalogue.ROWS, ids=lambda row: row.name)
+def test_every_array_is_annotated_with_a_shape(row, request):
+    bare = {"losses.overlap_loss", "pairing.pairwise", "pairing.best_match", "pairing.Match.take"}
+    known_fault(request, row.covers in bare, "results and fields are `Array`, without a shape")
+    for function in (row.function, functions()[row.covers]):
+        bare = [name for name, annotation in annotated(function) if not says_a_shape(annotation)]
+        assert not bare
+
+
+# How it is documented.
+
+
+def sections(name: str) -> dict[str, str]:
+    """The text of each section of a docstring; that before the first one under ''."""
+    text = inspect.getdoc(functions()[name]) or ""
+    parts = re.split(r"^([A-Z][\w ]+):\n(?=  )", text, flags=re.MULTILINE)
+    return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
+
+
+@by_name
+def test_docstring_begins_with_one_sentence_and_has_its_sections_in_order(name):
+    found = sections(name)
+    assert re.fullmatch(r"[^\n]+\.", found.pop("").split("\n\n")[0].strip())
+    assert list(found) == [section for section in SECTIONS if section in found]
+
+
+@by_name
+def test_docstring_explains_each_argument_and_the_result(name):
+    s = inspect.signature(functions()[name])
+    described = re.findall(r"^  (\w+): ", sections(name).get("Args", ""), flags=re.MULTILINE)
+    assert described == [parameter for parameter in s.parameters if parameter != "self"]
+    assert ("Raises" if s.return_annotation is None else "Returns") in sections(name)
+
+
+@by_name
+def test_docstring_has_an_example(name):
+    if name != "pairing.Match.take":  # shown where a `Match` is made
+        assert ">>> " in sections(name)["Example"]
+
+
+@by_name
+def test_docstring_says_what_happens_at_the_edges(name, request):
+    known_fault(request, name == "losses.overlap_loss", "it has no such section")
+    if is_overlap(name) or is_loss(name):
+        assert sections(name)["At the edges"]
+
+
+@by_name
+def test_docstring_says_what_the_gradient_is(name):
+    differentiable = {row.covers for row in catalogue.ROWS if row.differentiable}
+    is_conversion = re.match(r"boxes\.(from|to)_", name)  # linear: there is nothing to say
+    if name in differentiable and not is_conversion and name != "pairing.Match.take":
+        assert sections(name)["Gradient"]
+
+
+@by_name
+def test_docstring_cites_the_paper(name):
+    without = {"boxes.ioa", "losses.overlap_loss"}
+    if (is_overlap(name) or is_loss(name)) and name not in without:
+        assert re.search(r"(19|20)\d\d", sections(name)["Reference"])
+
+
+# How it is layered.
+
+
+def imports(path: Path):
+    """`(name, at top level)` for each module that a file imports."""
+    tree = ast.parse(path.read_text())
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively"
+            whole = node.module == jaxiou.__name__
+            names = [f"{node.module}.{a.name}" for a in node.names] if whole else [node.module]
+        else:
+            continue
+        yield from ((name, id(node) not in inside) for name in names)
+
+
+FILES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_point_one_way(file):
+    layer = {module: depth for depth, modules in enumerate(LAYERS) for module in modules}
+    own = Path(file).parts[0].removesuffix(".py")
+    for name, _ in imports(FILES[file]):
+        package, _, module = name.partition(".")
+        if package == jaxiou.__name__ and module.partition(".")[0] != own:
+            assert layer[module.partition(".")[0] or "__init__"] < layer[own], name
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_top_level_imports_are_those_that_every_user_has(file):
+    everywhere = {"jax", "jaxtyping", "numpy", jaxiou.__name__} | sys.stdlib_module_names
+    allowed = everywhere | ({"chex"} if file == "_checks.py" else set())
+    for name, top_level in imports(FILES[file]):
+        assert name.partition(".")[0] in allowed or not top_level, name
+        assert name != "chex" or file == "_checks.py"
+
+
+def test_import_is_light():
+    heavy = ["optax", "matplotlib", "sklearn", "scipy.stats", "PIL", "rich", "torch", "beartype"]
+    code = f"import sys, jaxiou; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+# Its errors, which name the argument, what it is and what it must be.
+
+
+def batch(row: Row, items: int) -> list:
+    """Arguments of a call that the row's function takes: a batch, or one item."""
+    made = [row.item(np.random.default_rng(seed)) for seed in range(items)]
+    if not row.leading:
+        return [np.asarray(x, np.float32) for x in made[0]]
+    return [np.stack(x).astype(np.float32) for x in zip(*made, strict=True)]
+
+
+def takes_boxes(row: Row) -> list[int]:
+    """Which arguments are boxes: by the names that regions have, and four numbers each."""
+    regions = {"a", "b", "predictions", "targets", "regions"}
+    item = row.item(np.random.default_rng(0))
+    return [
+        place
+        for place, (name, x) in enumerate(zip(row.parameters, item, strict=False))
+        if name in regions and np.shape(x)[-1:] == (4,)
+    ]
+
+
+by_row = pytest.mark.parametrize(
+    "row", [row for row in catalogue.ROWS if takes_boxes(row)], ids=lambda row: row.name
+)
+
+GENERIC = {"pairing.pairwise", "pairing.best_match", "losses.overlap_loss"}
+"""Here the overlap raises, for a single region and in the names of its own arguments."""
+
+LOSS_ERRORS = "the error names the overlap's arguments, `a` and `b`, or the shape of one region"
+
+
+def spoiled(row: Row, spoil):
+    """For each argument that is boxes: its name, its shape and a call with it spoiled."""
+    for place in takes_boxes(row):
+        args = batch(row, 3)
+        args[place] = spoil(args[place])
+        name = "ab"[place] if row.covers in GENERIC else list(row.parameters)[place]
+        yield name, np.shape(args[place]), functools.partial(row.function, *args)
+
+
+@by_row
+@pytest.mark.usefixtures("without_jaxtyping")
+def test_list_is_a_type_error(row):
+    for place, (_, _, call) in enumerate(spoiled(row, lambda x: x.tolist())):
+        name = list(row.parameters)[place]
+        with pytest.raises(TypeError, match=rf"^{name} must be a JAX or NumPy array, got list"):
+            call()
+
+
+@by_row
+@pytest.mark.usefixtures("without_jaxtyping")
+def test_wrong_last_axis_is_a_value_error(row, request):
+    known_fault(request, is_loss(row.covers) and row.covers not in GENERIC, LOSS_ERRORS)
+    for name, shape, call in spoiled(row, lambda x: x[..., :3]):
+        got = re.escape(str(list(shape[-1:] if row.covers in GENERIC else shape)))
+        with pytest.raises(ValueError, match=rf"^{name} must have shape \[\.\.\., 4\].*got {got}"):
+            call()
+
+
+@by_row
+@pytest.mark.parametrize("dtype", ["complex64", "bool"])
+@pytest.mark.usefixtures("without_jaxtyping")
+def test_numbers_that_are_not_real_are_a_type_error(row, dtype, request):
+    named = is_loss(row.covers) and row.covers not in GENERIC | {"losses.bounded_iou_loss"}
+    known_fault(request, named, LOSS_ERRORS)
+    takes_bool = row.covers == "pairing.best_match" and dtype == "bool"
+    known_fault(request, takes_bool, "best_match makes bool regions int32 before the overlap looks")
+    for name, _, call in spoiled(row, lambda x: x.astype(dtype)):
+        with pytest.raises(TypeError, match=rf"^{name} must hold .* got dtype {dtype}"):
+            call()
+
+
+@by_row
+@pytest.mark.usefixtures("without_jaxtyping")
+def test_integers_that_would_wrap_are_a_value_error(row):
+    for place, (_, _, call) in enumerate(spoiled(row, lambda x: np.full(x.shape, 2**31))):
+        name = list(row.parameters)[place]
+        with pytest.raises(ValueError, match=rf"^{name} .*2147483648.* do not fit in 32 bits"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in catalogue.ROWS if len(takes_boxes(row)) == 2], ids=lambda row: row.name
+)
+@pytest.mark.usefixtures("without_jaxtyping")
+def test_leading_axes_that_do_not_broadcast_are_a_value_error(row):
+    (a, _), (_, b) = batch(row, 3), batch(row, 2)
+    first, second = list(row.parameters)[:2]
+    got = re.escape(f"{first} {list(a.shape)} and {second} {list(b.shape)}")
+    with pytest.raises(ValueError, match=rf"must broadcast, got {got}"):
+        row.function(a, b)
+
+
+@pytest.mark.parametrize("row", [r for r in catalogue.ROWS if r.where], ids=lambda row: row.name)
+@pytest.mark.usefixtures("without_jaxtyping")
+def test_bad_where_is_an_error_that_names_it(row):
+    args, where = batch(row, 3), row.where(np.random.default_rng(0))[0]
+    if row.leading:
+        where = np.stack([where] * 3)
+    wider = np.ones((*where.shape[:-1], where.shape[-1] + 1), bool)
+    for bad, error, reason in [
+        (where.astype(np.int32), TypeError, "boolean, got dtype int32"),
+        (where.tolist(), TypeError, "a JAX or NumPy array, got list"),
+        (where[None], ValueError, f"rank {where.ndim} "),
+        (wider, ValueError, re.escape(f"got {list(wider.shape)}")),
+    ]:
+        with pytest.raises(error, match=f"^where must .*{reason}"):
+            row.function(*args, where=bad)
