@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Real
 
 from jaxiou import _checks, _corners, boxes, variants
 from jaxiou._compiled import compiled
-from jaxiou._math import maximum, minimum, positive_part, safe_divide, safe_power
+from jaxiou._math import absolute, maximum, minimum, positive_part, safe_divide, safe_power
 from jaxiou._typing import ArrayLike
 from jaxiou.pairing import Overlap, over_leading, region_rank_of
 
@@ -363,8 +363,8 @@ def extended_iou_loss(
 
     Reference:
       Peng and Yu, IEEE Transactions on Image Processing 2021,
-      https://arxiv.org/abs/2112.01793. libfacedetection's code multiplies the linear part
-      by 1 - s where it means to select it, and by the union.
+      https://arxiv.org/abs/2112.01793. Early copies of the code compare the IoU with s, not
+      x, weigh the linear part by 1 - s, and the whole by the union.
     """
     smooth = _checks.positive("smooth", float(smooth))
 
@@ -424,7 +424,7 @@ def bounded_iou_loss(
 
     def loss(p: Array, t: Array) -> Array:
         prediction, target = _corners.corners(predictions=p, targets=t)
-        offsets = map(jnp.abs, _corners.center_offset(prediction, target))
+        offsets = map(absolute, _corners.center_offset(prediction, target))
         sides = zip(_corners.sides(prediction), _corners.sides(target), strict=True)
         total = jnp.zeros_like(prediction.x1)
         for offset, (side, wanted) in zip(offsets, sides, strict=True):

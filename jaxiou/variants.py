@@ -33,7 +33,7 @@ from jaxtyping import Float, Real
 from jaxiou import _checks, _corners, boxes
 from jaxiou._compiled import overlap
 from jaxiou._corners import Corners
-from jaxiou._math import maximum, product, safe_divide, safe_power, safe_sqrt
+from jaxiou._math import absolute, maximum, product, safe_divide, safe_power, safe_sqrt
 from jaxiou._typing import ArrayLike
 
 __all__ = [
@@ -154,7 +154,7 @@ def siou(*, theta: float | int = 4.0) -> Overlap:
       Finite; 0 where the boxes coincide. Lambda has kinks where the centres share an x or y
       (mean slope 0); for theta 1 equal sides are kinks too. Nothing is under
       `stop_gradient`. For theta below 1 the slope is infinite at equal sides, and 0 is
-      returned.
+      returned; second derivatives overflow beside it.
 
     Example:
       >>> a, b = jnp.array([0.0, 0.0, 9.0, 9.0]), jnp.array([1.0, 1.0, 10.0, 10.0])
@@ -181,7 +181,7 @@ def siou(*, theta: float | int = 4.0) -> Overlap:
         gamma = 2 - _angle(jnp.where(apart, dx, 0), jnp.where(apart, dy, 0))
         distance = -jnp.expm1(-gamma * x) - jnp.expm1(-gamma * y)
         shape = sum(
-            power(-jnp.expm1(-safe_divide(jnp.abs(s - t), maximum(s, t))))
+            power(-jnp.expm1(-safe_divide(absolute(s - t), maximum(s, t))))
             for s, t in zip(_corners.sides(first), _corners.sides(second), strict=True)
         )
         return _corners.iou(first, second) - (distance + shape) / 2
@@ -219,7 +219,8 @@ def alpha_iou(
 
     Gradient:
       Finite; 0 where the boxes coincide. beta is under `stop_gradient`, as in `boxes.ciou`.
-      For alpha below 1 a term has an infinite slope where it is 0, and 0 is returned.
+      For alpha below 1 a term has an infinite slope where it is 0, and 0 is returned; second
+      derivatives overflow beside it.
 
     Example:
       >>> a, b = jnp.array([0.0, 0.0, 4.0, 4.0]), jnp.array([0.0, 0.0, 4.0, 2.0])
@@ -604,7 +605,7 @@ def _length(*offsets: Array) -> Array:
 def _angle(dx: Array, dy: Array) -> Array:
     """SIoU's Lambda: |sin 2 phi| for an offset at an angle phi to the x axis, 0 without one."""
     _, inverse = _largest(dx, dy)
-    x, y = jnp.abs(dx) * inverse, jnp.abs(dy) * inverse
+    x, y = absolute(dx) * inverse, absolute(dy) * inverse
     return safe_divide(2 * x * y, x**2 + y**2)
 
 
@@ -616,7 +617,7 @@ def _largest(*offsets: Array) -> tuple[Array, Array]:
 
 def _edge_distance(prediction: Corners, target: Corners) -> Array:
     """Powerful-IoU's P: mean distance of the edges, in sides of the target."""
-    x1, y1, x2, y2 = (jnp.abs(x - y) for x, y in zip(prediction, target, strict=True))
+    x1, y1, x2, y2 = (absolute(x - y) for x, y in zip(prediction, target, strict=True))
     width, height = _corners.sides(target)
 
     def in_sides(distance: Array, side: Array) -> Array:
