@@ -88,13 +88,18 @@ def regions(shape: Sequence[int | None], meaning: str, **arrays: ArrayLike) -> t
 
     The cast comes before any arithmetic: uint8 differences wrap and float16 areas overflow.
     """
+    are_regions(shape, meaning, **arrays)
+    dtype = working_dtype(*arrays.values())
+    return same_rank(*(jnp.asarray(x).astype(dtype) for x in arrays.values()))
+
+
+def are_regions(shape: Sequence[int | None], meaning: str, **arrays: ArrayLike) -> None:
+    """Raises unless all are arrays of real numbers, `[..., *shape]`, with axes that broadcast."""
     for name, x in arrays.items():
         is_array(name, x)
         is_real(name, x)
         trailing_shape(name, x, shape, meaning)
     leading_shape(len(shape), **arrays)
-    dtype = working_dtype(*arrays.values())
-    return same_rank(*(jnp.asarray(x).astype(dtype) for x in arrays.values()))
 
 
 def mask(name: str, where: ArrayLike, shape: Sequence[int]) -> None:
@@ -139,3 +144,18 @@ def one_of(name: str, value: object, choices: Collection[object]) -> None:
     """Raises ValueError unless `value` is among `choices`."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}")
+
+
+def rows(name: str, x: ArrayLike, leading: Sequence[int]) -> None:
+    """Raises unless `x` has axes that broadcast to `leading`, and one more for its rows."""
+    is_array(name, x)
+    sizes = zip(x.shape, leading, strict=False)
+    if x.ndim <= len(leading) or any(size not in (1, wanted) for size, wanted in sizes):
+        wanted = ", ".join([*map(str, leading), "_, ..."])
+        raise ValueError(f"{name} must have shape [{wanted}], got {list(x.shape)}")
+
+
+def one_number(name: str, x: jax.ShapeDtypeStruct) -> None:
+    """Raises ValueError unless the result of the function `name` has no axes."""
+    if x.shape != ():
+        raise ValueError(f"{name} must give one number for two regions, got shape {list(x.shape)}")

@@ -29,7 +29,7 @@ def compiled(*, static: tuple[str, ...] = ()) -> Callable[[Function], Function]:
         @functools.wraps(function)
         def public(*args, **kwargs):
             for x in (*args, *kwargs.values()):
-                if type(x) is np.ndarray and x.dtype.itemsize == 8:
+                if isinstance(x, np.ndarray) and x.dtype.itemsize == 8:
                     named = inspect.signature(function).bind(*args, **kwargs).arguments
                     for name, value in named.items():
                         if isinstance(value, np.ndarray):

@@ -4,8 +4,8 @@ A box travels as four arrays, never as a trailing axis of length 4: it reads lik
 formula, and XLA vectorises over the pairs. Conventions that hold for all of it:
 
 - an inverted box collapses on entry, `x2 := maximum(x1, x2)`, and has area 0;
-- ties of `minimum` and `maximum` split the derivative evenly, positive parts have
-  derivative 0 at 0, and ratios 0/0 are 0 with derivative 0.
+- ties of `minimum` and `maximum` split the derivative evenly, the positive part of a shared
+  side has derivative 0 at 0, and ratios 0/0 are 0 with derivative 0.
 """
 
 import math
@@ -19,6 +19,7 @@ from jaxiou import _checks
 from jaxiou._math import (
     maximum,
     minimum,
+    never_negative,
     positive_part,
     product,
     safe_arctan2,
@@ -50,6 +51,11 @@ def join(box: Corners) -> Array:
     return jnp.stack(jnp.broadcast_arrays(*box), axis=-1)
 
 
+def check(**boxes: ArrayLike) -> None:
+    """Raises unless all are boxes `[..., 4]` whose leading axes broadcast."""
+    _checks.are_regions((4,), "one box a row", **boxes)
+
+
 def cast(**boxes: ArrayLike) -> tuple[Array, ...]:
     """Checked boxes `[..., 4]` in one float type and of one rank."""
     return _checks.regions((4,), "one box a row", **boxes)
@@ -64,8 +70,11 @@ def corners(**boxes: ArrayLike) -> tuple[Corners, ...]:
 
 
 def sides(a: Corners) -> tuple[Array, Array]:
-    """Width and height."""
-    return positive_part(a.x2 - a.x1), positive_part(a.y2 - a.y1)
+    """Width and height of a collapsed box: never negative, so nothing is cut.
+
+    A side of 0 has half the slope of an open one, the mean of opening it and of collapsing.
+    """
+    return a.x2 - a.x1, a.y2 - a.y1
 
 
 def area(a: Corners) -> Array:
@@ -96,7 +105,8 @@ def enclosing(a: Corners, b: Corners) -> Corners:
 
 
 def intersection(a: Corners, b: Corners) -> Array:
-    return product(*sides(shared(a, b)))
+    width, height = sides(shared(a, b))
+    return product(positive_part(width), positive_part(height))
 
 
 def union(a: Corners, b: Corners) -> Array:
@@ -118,24 +128,18 @@ def center_offset(a: Corners, b: Corners) -> tuple[Array, Array]:
     return ((a.x1 - b.x1) + (a.x2 - b.x2)) / 2, ((a.y1 - b.y1) + (a.y2 - b.y2)) / 2
 
 
-def enclosing_sides(a: Corners, b: Corners) -> tuple[Array, Array]:
-    """Width and height of the smallest box around both; never negative, so nothing is cut."""
-    around = enclosing(a, b)
-    return around.x2 - around.x1, around.y2 - around.y1
-
-
 def center_penalty(a: Corners, b: Corners) -> Array:
     """DIoU's penalty: squared distance of the centres over squared enclosing diagonal."""
     dx, dy = center_offset(a, b)
-    width, height = enclosing_sides(a, b)
+    width, height = sides(enclosing(a, b))
     return safe_divide(dx**2 + dy**2, width**2 + height**2)
 
 
 def area_penalty(a: Corners, b: Corners) -> Array:
     """GIoU's penalty: the share of the enclosing box that is in neither box."""
-    around = product(*enclosing_sides(a, b))
+    around = product(*sides(enclosing(a, b)))
     # In float32 the union exceeds the area around it by an ulp in 16% of nested pairs.
-    return safe_divide(positive_part(around - union(a, b)), around)
+    return safe_divide(never_negative(around - union(a, b)), around)
 
 
 def aspect_penalty(a: Corners, b: Corners) -> Array:

@@ -121,6 +121,18 @@ def _positive_part_jvp(primals, tangents):
     return jnp.maximum(x, 0), jnp.where(x > 0, dx, 0)
 
 
+@jax.custom_jvp
+def never_negative(x: Array) -> Array:
+    """`max(x, 0)` of a number that only rounding makes negative; derivative 1 everywhere."""
+    return jnp.where(x <= 0, 0, x)
+
+
+@never_negative.defjvp
+def _never_negative_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return jnp.maximum(x, 0), dx
+
+
 def safe_sqrt(x: Array) -> Array:
     """`sqrt(x)` with derivative 0, not infinity, at `x = 0`."""
     positive = x != 0  # also true for NaN and negative numbers, which give NaN

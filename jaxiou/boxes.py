@@ -15,8 +15,9 @@ What holds for every function here, and is not repeated below:
 - **Range.** Coordinates up to 1e15 and sides 0 or down to 1e-15 in float32; 1e150 and
   1e-150 in float64. Beyond it areas overflow or vanish.
 - **Gradients** are finite over that range, second derivatives for sides 0 or from 1e-9.
-  Where two edges coincide the one-sided slopes differ, and their mean is returned. The
-  positive part of a length has slope 0 at 0: an overlap that is exactly 0 has no slope.
+  Where two edges coincide the one-sided slopes differ, and their mean is returned; so a
+  side of 0 has half the slope of an open one, and an inverted side none. An intersection
+  that is exactly 0 has slope 0: boxes that only touch count as apart.
 
 The overlaps carry `region_rank = 1`, which tells `pairwise`, the losses and everything
 else that one region is one trailing axis.
@@ -69,8 +70,8 @@ def area(regions: Real[ArrayLike, "*batch 4"]) -> Float[Array, "*batch"]:
       `[...]`, in squared units of length, at least 0. 0 for empty and inverted boxes.
 
     Gradient:
-      The height for x2, the width for y2, their negatives for x1 and y1; 0 with respect
-      to a side that is 0 or negative.
+      The height for x2, the width for y2, their negatives for x1 and y1. Half of that for
+      the edges of a side that is 0, and 0 for those of a negative side.
 
     Example:
       >>> print(area(jnp.array([[0.0, 0.0, 4.0, 3.0], [4.0, 0.0, 0.0, 3.0]])))
@@ -213,6 +214,7 @@ def giou(
 
     Gradient:
       0 where the boxes coincide. A box within another has the gradient of the IoU.
+      Touching boxes keep the slope that pulls them together.
 
     Example:
       >>> a, b = jnp.array([0.0, 0.0, 1.0, 1.0]), jnp.array([3.0, 0.0, 4.0, 1.0])
@@ -608,11 +610,13 @@ def check_values(
     if not bad.any():
         return
     index = tuple(int(i) for i in np.argwhere(bad)[0])
-    box = np.asarray(regions)[index].tolist()
+    # As the functions here see them: float32 may not tell two corners apart.
+    (cast,) = _corners.cast(regions=regions)
+    x1, _, x2, _ = box = np.asarray(cast)[index].tolist()
     if not all(np.isfinite(box)):
         reason = "corners must be finite"
     else:
-        reason = "x2 must exceed x1" if box[2] <= box[0] else "y2 must exceed y1"
+        reason = "x2 must exceed x1" if x2 <= x1 else "y2 must exceed y1"
     place = f"[{', '.join(map(str, index))}]" if index else ""
     count = f"{bad.sum()} of {bad.size} boxes {'is' if bad.sum() == 1 else 'are'} invalid"
     raise ValueError(f"regions{place} is {box}: {reason} ({count})")

@@ -20,13 +20,13 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Bool, Float, Real, Shaped
 
 from jaxiou import _checks, _corners, boxes, variants
 from jaxiou._compiled import compiled
 from jaxiou._math import absolute, maximum, minimum, positive_part, safe_divide, safe_power
 from jaxiou._typing import ArrayLike
-from jaxiou.pairing import Overlap, over_leading, region_rank_of
+from jaxiou.pairing import Overlap, masked, over_leading, region_rank_of
 
 __all__ = [
     "iou_loss",
@@ -88,7 +88,7 @@ def iou_loss(
         "square": lambda q: 1 - q**2,
     }
     _checks.one_of("form", form, forms)
-    return masked_loss(lambda p, t: forms[form](boxes.iou(p, t)), 1, predictions, targets, where)
+    return box_loss(lambda p, t: forms[form](boxes.iou(p, t)), predictions, targets, where)
 
 
 @compiled()
@@ -121,7 +121,7 @@ def giou_loss(
     Reference:
       Rezatofighi et al., CVPR 2019, https://arxiv.org/abs/1902.09630.
     """
-    return masked_loss(lambda p, t: 1 - boxes.giou(p, t), 1, predictions, targets, where)
+    return box_loss(lambda p, t: 1 - boxes.giou(p, t), predictions, targets, where)
 
 
 @compiled()
@@ -154,7 +154,7 @@ def diou_loss(
     Reference:
       Zheng et al., AAAI 2020, https://arxiv.org/abs/1911.08287.
     """
-    return masked_loss(lambda p, t: 1 - boxes.diou(p, t), 1, predictions, targets, where)
+    return box_loss(lambda p, t: 1 - boxes.diou(p, t), predictions, targets, where)
 
 
 @compiled()
@@ -187,7 +187,7 @@ def ciou_loss(
     Reference:
       Zheng et al., AAAI 2020, https://arxiv.org/abs/1911.08287.
     """
-    return masked_loss(lambda p, t: 1 - boxes.ciou(p, t), 1, predictions, targets, where)
+    return box_loss(lambda p, t: 1 - boxes.ciou(p, t), predictions, targets, where)
 
 
 @functools.cache
@@ -202,6 +202,9 @@ def overlap_loss(overlap: Overlap, *, region_rank: int | None = None) -> Callabl
       `loss(predictions, targets, *, where=None)` for regions `[..., *region]`, unreduced.
       The same overlap gives the same function, so it compiles once.
 
+    At the edges:
+      1 less what `overlap` gives there; 0 where `where` is False.
+
     Gradient:
       That of `overlap`, negated.
 
@@ -215,11 +218,11 @@ def overlap_loss(overlap: Overlap, *, region_rank: int | None = None) -> Callabl
 
     @compiled()
     def loss(
-        predictions: Real[ArrayLike, "..."],
-        targets: Real[ArrayLike, "..."],
+        predictions: Shaped[ArrayLike, "..."],
+        targets: Shaped[ArrayLike, "..."],
         *,
         where: Bool[ArrayLike, "..."] | None = None,
-    ) -> Array:
+    ) -> Float[Array, "..."]:
         return masked_loss(lambda p, t: 1 - overlap(p, t), rank, predictions, targets, where)
 
     return loss
@@ -256,6 +259,14 @@ def mean(
     return jnp.where(where, values, 0).sum() / jnp.maximum(count, 1)
 
 
+def box_loss(
+    loss: Overlap, predictions: ArrayLike, targets: ArrayLike, where: ArrayLike | None
+) -> Array:
+    """`masked_loss` of boxes, whose errors name the arguments of the public function."""
+    _corners.check(predictions=predictions, targets=targets)
+    return masked_loss(loss, 1, predictions, targets, where)
+
+
 def masked_loss(
     loss: Overlap,
     rank: int,
@@ -272,8 +283,7 @@ def masked_loss(
     if where is None:
         return over_leading(loss, rank)(predictions, targets)
     _checks.mask("where", where, shape)
-    counts = where.reshape(where.shape + (1,) * rank)
-    pairs = (jnp.where(counts, x, 0) for x in (predictions, targets))
+    pairs = (masked(x, where) for x in (predictions, targets))
     return jnp.where(where, over_leading(loss, rank)(*pairs), 0)
 
 
@@ -325,7 +335,7 @@ def eiou_loss(
             return plain
         return jax.lax.stop_gradient(safe_power(boxes.iou(p, t), gamma)) * plain
 
-    return masked_loss(loss, 1, predictions, targets, where)
+    return box_loss(loss, predictions, targets, where)
 
 
 @compiled(static=("smooth",))
@@ -371,7 +381,7 @@ def extended_iou_loss(
     def loss(p: Array, t: Array) -> Array:
         return _smooth_l1(1 - variants.extended_iou(p, t), smooth)
 
-    return masked_loss(loss, 1, predictions, targets, where)
+    return box_loss(loss, predictions, targets, where)
 
 
 @compiled(static=("beta",))
@@ -433,7 +443,7 @@ def bounded_iou_loss(
             total = total + _smooth_l1(1 - place, beta) + _smooth_l1(1 - size, beta)
         return total
 
-    return masked_loss(loss, 1, predictions, targets, where)
+    return box_loss(loss, predictions, targets, where)
 
 
 @compiled(static=("gamma",))
@@ -596,7 +606,7 @@ def _wise_loss(
         level = safe_divide(own, usual.astype(own.dtype))
         return jax.lax.stop_gradient(weight(level)) * (1 - variants.wiou(p, t))
 
-    return masked_loss(loss, 1, predictions, targets, where)
+    return box_loss(loss, predictions, targets, where)
 
 
 def _smooth_l1(x: Array, width: float) -> Array:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Real, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jaxiou import _checks
 from jaxiou._compiled import compiled
@@ -57,7 +57,7 @@ def pairwise(
     rank = region_rank_of(overlap, region_rank)
 
     @compiled()
-    def table(a: Real[ArrayLike, "..."], b: Real[ArrayLike, "..."]) -> Array:
+    def table(a: Shaped[ArrayLike, "..."], b: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:
         a, b = _sets(rank, a=a, b=b)
         return over_leading(_table(overlap, rank), rank + 1)(a, b)
 
@@ -73,11 +73,11 @@ class Match(NamedTuple):
       valid: bool, `[..., N]`; False where nothing was allowed.
     """
 
-    values: Array
-    indices: Array
-    valid: Array
+    values: Float[Array, "..."]
+    indices: Int[Array, "..."]
+    valid: Bool[Array, "..."]
 
-    def take(self, x: Shaped[ArrayLike, "..."], fill: float = 0) -> Array:
+    def take(self, x: Shaped[ArrayLike, "..."], fill: float = 0) -> Shaped[Array, "..."]:
         """The rows of `x` that belong to the partners, `fill` where there is none.
 
         Args:
@@ -108,7 +108,7 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
       rows of `b` out, `[..., :, None]` rows of `a`. It returns a `Match`.
 
     At the edges:
-      Equal overlaps: the lowest index. NaN never wins. If nothing is allowed, M = 0
+      Equal overlaps: the lowest index. NaN and -inf never win. If nothing is left, M = 0
       included: index -1, value -inf, `valid` False. A region that is masked everywhere may
       hold anything, NaN included.
 
@@ -127,7 +127,8 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
     rank = region_rank_of(overlap, region_rank)
 
     def match(a: Array, b: Array, where: Array) -> Match:
-        a, b = _masked(a, where.any(axis=1)), _masked(b, where.any(axis=0))
+        _checks.one_number("overlap", jax.eval_shape(overlap, a[0], b[0]))
+        a, b = masked(a, where.any(axis=1)), masked(b, where.any(axis=0))
         indices = jax.lax.platform_dependent(
             *map(jax.lax.stop_gradient, (a, b)),
             where,
@@ -136,13 +137,13 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
         )
         valid = indices >= 0
         partners = jnp.take(b, jnp.maximum(indices, 0), axis=0)
-        values = jax.vmap(overlap)(_masked(a, valid), _masked(partners, valid))
+        values = jax.vmap(overlap)(masked(a, valid), masked(partners, valid))
         return Match(jnp.where(valid, values, -jnp.inf), indices, valid)
 
     @compiled()
     def matched(
-        a: Real[ArrayLike, "..."],
-        b: Real[ArrayLike, "..."],
+        a: Shaped[ArrayLike, "..."],
+        b: Shaped[ArrayLike, "..."],
         *,
         where: Bool[ArrayLike, "..."] | None = None,
     ) -> Match:
@@ -170,6 +171,7 @@ def take(x: ArrayLike, indices: Array, valid: Array, fill: float) -> Array:
     Leading axes of `indices` `[..., N]` are batch axes of `x` `[..., M, *rest]`.
     """
     leading = indices.ndim - 1
+    _checks.rows("x", x, indices.shape[:-1])
     if x.shape[leading] == 0:
         return jnp.full((*indices.shape, *x.shape[leading + 1 :]), fill, x.dtype)
 
@@ -247,9 +249,10 @@ def over_leading(function: Callable, *ranks: int) -> Callable:
     return mapped
 
 
-def _masked(x: Array, where: Array) -> Array:
+def masked(x: ArrayLike, where: ArrayLike) -> Array:
     """Regions with zeros where they do not count, whatever they held."""
-    return jnp.where(where.reshape(where.shape + (1,) * (x.ndim - where.ndim)), x, 0)
+    counts = where.reshape(where.shape + (1,) * (x.ndim - where.ndim))
+    return jnp.where(counts, x, jnp.zeros((), x.dtype))
 
 
 def _best_of_table(overlap: Overlap, rank: int, a: Array, b: Array, where: Array) -> Array:

@@ -9,8 +9,8 @@ What else holds for every function here:
 
 - **Top.** A box with area gives exactly 1 with itself, and gradient 0.
 - **Kinks.** Where two edges coincide, or an absolute value is 0, the one-sided slopes differ
-  and their mean is returned. A side of length 0 or less has slope 0 itself, so a box without
-  area is moved by its centre and corners alone.
+  and their mean is returned. A side of length 0 has half the slope of an open one, and an
+  inverted side none, so an inverted box is moved by its centre and corners alone.
 - **Settings.** An overlap with parameters is made by a function of keywords,
   `nwd(constant=12.7)`. Equal settings give the same object, so it may be written where it
   is used without compiling again.
@@ -115,7 +115,7 @@ def eiou(a: Boxes, b: Boxes) -> Values:
     """
     first, second = _corners.corners(a=a, b=b)
     (width_a, height_a), (width_b, height_b) = _corners.sides(first), _corners.sides(second)
-    width, height = _corners.enclosing_sides(first, second)
+    width, height = _corners.sides(_corners.enclosing(first, second))
     distance = _corners.iou(first, second) - _corners.center_penalty(first, second)
     # Divided before they are squared: squares of small sides leave a derivative no room.
     by_width = safe_divide(width_a - width_b, width)
@@ -173,7 +173,7 @@ def siou(*, theta: float | int = 4.0) -> Overlap:
     def value(a: Boxes, b: Boxes) -> Values:
         first, second = _corners.corners(a=a, b=b)
         dx, dy = _corners.center_offset(first, second)
-        width, height = _corners.enclosing_sides(first, second)
+        width, height = _corners.sides(_corners.enclosing(first, second))
         x, y = safe_divide(dx, width) ** 2, safe_divide(dy, height) ** 2
         # Lambda jumps at equal centres, where x and y silence it. Left out while they are
         # below rounding, it does not bring its slopes, 1 / offset, into a product with 0.
@@ -289,7 +289,7 @@ def wiou(a: Boxes, b: Boxes) -> Values:
     """
     first, second = _corners.corners(a=a, b=b)
     dx, dy = _corners.center_offset(first, second)
-    width, height = _corners.enclosing_sides(first, second)
+    width, height = _corners.sides(_corners.enclosing(first, second))
     diagonal = jax.lax.stop_gradient(width**2 + height**2)
     weight = jnp.exp(safe_divide(dx**2 + dy**2, diagonal))
     return 1 - weight * (1 - _corners.iou(first, second))
