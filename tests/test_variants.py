@@ -585,6 +585,15 @@ def test_equal_boxes_have_gradient_0(name):
             assert (at(pair, gradient) == 0).all()
 
 
+def test_forward_mode_meets_no_product_of_0_and_infinity():
+    # P is 1e30, and its slope beyond float32; reverse mode would begin with exp(-P^2) = 0.
+    far, tiny = jnp.array([9e14, 9e14, 1e15, 1e15]), jnp.array([0.0, 0.0, 1e-15, 1e-15])
+    assert (jax.jacfwd(variants.powerful_iou, 1)(far, tiny) == 0).all()
+    # Lambda curves as 1 / offset^2, which is 1e50, where the offset itself is below rounding.
+    a, b = jnp.array([0.0, 0.0, 1.0, 1.0]), jnp.array([1e-25, 1e-25, 1.0, 1.0])
+    assert jnp.isfinite(jax.jacfwd(jax.jacfwd(variants.siou()))(a, b)).all()
+
+
 def test_siou_has_the_mean_slope_where_centres_share_an_axis():
     # The centres are (1, 1) and (1, 7): Lambda is 2 |dx| / |dy| nearby, and all else in x is
     # the likeness of the widths, which pulls the edges apart by equal amounts.
