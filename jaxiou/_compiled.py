@@ -29,10 +29,10 @@ def compiled(*, static: tuple[str, ...] = ()) -> Callable[[Function], Function]:
         @functools.wraps(function)
         def public(*args, **kwargs):
             for x in (*args, *kwargs.values()):
-                if isinstance(x, np.ndarray) and x.dtype.itemsize == 8:
+                if isinstance(x, np.ndarray | np.generic) and x.dtype.itemsize == 8:
                     named = inspect.signature(function).bind(*args, **kwargs).arguments
                     for name, value in named.items():
-                        if isinstance(value, np.ndarray):
+                        if isinstance(value, np.ndarray | np.generic):
                             _checks.fits_in_32_bits(name, value)
                     break
             return body(*args, **kwargs)

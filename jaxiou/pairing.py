@@ -127,7 +127,8 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
     rank = region_rank_of(overlap, region_rank)
 
     def match(a: Array, b: Array, where: Array) -> Match:
-        _checks.one_number("overlap", jax.eval_shape(overlap, a[0], b[0]))
+        one = (jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in (a, b))
+        _checks.one_number("overlap", jax.eval_shape(overlap, *one))
         a, b = masked(a, where.any(axis=1)), masked(b, where.any(axis=0))
         indices = jax.lax.platform_dependent(
             *map(jax.lax.stop_gradient, (a, b)),
@@ -172,6 +173,7 @@ def take(x: ArrayLike, indices: Array, valid: Array, fill: float) -> Array:
     """
     leading = indices.ndim - 1
     _checks.rows("x", x, indices.shape[:-1])
+    x = jnp.asarray(x)
     if x.shape[leading] == 0:
         return jnp.full((*indices.shape, *x.shape[leading + 1 :]), fill, x.dtype)
 
