@@ -33,7 +33,7 @@ def compiled(*, static: tuple[str, ...] = ()) -> Callable[[Function], Function]:
                     named = inspect.signature(function).bind(*args, **kwargs).arguments
                     for name, value in named.items():
                         if isinstance(value, np.ndarray | np.generic):
-                            _checks.fits_in_32_bits(name, value)
+                            _checks.fits_in_32_bits(name, np.asarray(value))
                     break
             return body(*args, **kwargs)
 

@@ -94,7 +94,9 @@ ALSO_POSITIONAL = {
 """Parameters besides the data that need no keyword, each with the reason."""
 
 HELPERS = {
+    "losses.box_loss": "what losses of boxes are made of",
     "losses.masked_loss": "what losses of other modules are made of",
+    "pairing.masked": "the same",
     "pairing.over_leading": "the same",
     "pairing.region_rank_of": "the same",
     "pairing.take": "what every result's method `take` is made of",
@@ -148,11 +150,6 @@ def is_loss(name: str) -> bool:
 
 
 by_name = pytest.mark.parametrize("name", list(functions()))
-
-
-def known_fault(request, fails: bool, reason: str):
-    if fails:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
 
 
 # What is public.
@@ -226,9 +223,7 @@ def says_a_shape(annotation) -> bool:
 
 
 @pytest.mark.parametrize("row", catalogue.ROWS, ids=lambda row: row.name)
-def test_every_array_is_annotated_with_a_shape(row, request):
-    bare = {"losses.overlap_loss", "pairing.pairwise", "pairing.best_match", "pairing.Match.take"}
-    known_fault(request, row.covers in bare, "results and fields are `Array`, without a shape")
+def test_every_array_is_annotated_with_a_shape(row):
     for function in (row.function, functions()[row.covers]):
         bare = [name for name, annotation in annotated(function) if not says_a_shape(annotation)]
         assert not bare
@@ -266,8 +261,7 @@ def test_docstring_has_an_example(name):
 
 
 @by_name
-def test_docstring_says_what_happens_at_the_edges(name, request):
-    known_fault(request, name == "losses.overlap_loss", "it has no such section")
+def test_docstring_says_what_happens_at_the_edges(name):
     if is_overlap(name) or is_loss(name):
         assert sections(name)["At the edges"]
 
@@ -371,8 +365,6 @@ by_row = pytest.mark.parametrize(
 GENERIC = {"pairing.pairwise", "pairing.best_match", "losses.overlap_loss"}
 """Here the overlap raises, for a single region and in the names of its own arguments."""
 
-LOSS_ERRORS = "the error names the overlap's arguments, `a` and `b`, or the shape of one region"
-
 
 def spoiled(row: Row, spoil):
     """For each argument that is boxes: its name, its shape and a call with it spoiled."""
@@ -394,8 +386,7 @@ def test_list_is_a_type_error(row):
 
 @by_row
 @pytest.mark.usefixtures("without_jaxtyping")
-def test_wrong_last_axis_is_a_value_error(row, request):
-    known_fault(request, is_loss(row.covers) and row.covers not in GENERIC, LOSS_ERRORS)
+def test_wrong_last_axis_is_a_value_error(row):
     for name, shape, call in spoiled(row, lambda x: x[..., :3]):
         got = re.escape(str(list(shape[-1:] if row.covers in GENERIC else shape)))
         with pytest.raises(ValueError, match=rf"^{name} must have shape \[\.\.\., 4\].*got {got}"):
@@ -405,11 +396,7 @@ def test_wrong_last_axis_is_a_value_error(row, request):
 @by_row
 @pytest.mark.parametrize("dtype", ["complex64", "bool"])
 @pytest.mark.usefixtures("without_jaxtyping")
-def test_numbers_that_are_not_real_are_a_type_error(row, dtype, request):
-    named = is_loss(row.covers) and row.covers not in GENERIC | {"losses.bounded_iou_loss"}
-    known_fault(request, named, LOSS_ERRORS)
-    takes_bool = row.covers == "pairing.best_match" and dtype == "bool"
-    known_fault(request, takes_bool, "best_match makes bool regions int32 before the overlap looks")
+def test_numbers_that_are_not_real_are_a_type_error(row, dtype):
     for name, _, call in spoiled(row, lambda x: x.astype(dtype)):
         with pytest.raises(TypeError, match=rf"^{name} must hold .* got dtype {dtype}"):
             call()

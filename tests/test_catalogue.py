@@ -24,6 +24,7 @@ ULPS = 4
 """How far two compilations of one function may differ, in spacings of its largest result.
 
 XLA contracts a multiplication and an addition into one rounding where both are in one loop.
+The worst row measured is `variants.powerful_iou_v2` with 3, all others have 0 or 1.
 """
 
 GRADIENT_TOLERANCE = {np.float32: 1e-5, np.float64: 1e-8}
@@ -33,7 +34,7 @@ STEP = 1e-5
 """Of central differences: their error is then near 1e-10 for sides of 2 to 16."""
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Compiler options that halve the time of a gradient; the program is the same to LLVM's door."""
+"""Compiler options for what is compiled here alone: the same program with less work in LLVM."""
 
 every_row = pytest.mark.parametrize(
     "row",

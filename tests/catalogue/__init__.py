@@ -34,8 +34,7 @@ def public_functions() -> dict[str, Callable[..., Any]]:
             x = getattr(module, name)
             if isinstance(x, type):
                 methods = {n: m for n, m in vars(x).items() if inspect.isfunction(m)}
-                named = set(methods) - set(getattr(x, "_fields", ()))
-                found |= {f"{place}.{name}.{n}": methods[n] for n in named if n[0] != "_"}
+                found |= {f"{place}.{name}.{n}": m for n, m in methods.items() if n[0] != "_"}
             elif callable(x) and x.__module__ == module.__name__:
                 found[f"{place}.{name}"] = x
     return found
