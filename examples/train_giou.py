@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -270,8 +270,8 @@ def draw(parameters: dict, scenes: Scenes, title: str) -> Figure:
     best = best_match(boxes.iou)(found.boxes, scenes.boxes, where=scenes.valid[:, None, :])
     scenes, found, best = jax.device_get((scenes, found, best))
 
-    truth = {"edgecolor": "#2ca25f", "linewidth": 4, "alpha": 0.55}
-    guess = {"edgecolor": "#d7301f", "linewidth": 1.5}
+    truth: dict[str, Any] = {"edgecolor": "#2ca25f", "linewidth": 4, "alpha": 0.55}
+    guess: dict[str, Any] = {"edgecolor": "#d7301f", "linewidth": 1.5}
     figure = Figure(figsize=(12, 6.6), layout="constrained")
     for b, axes in enumerate(figure.subplots(rows, columns).flat):
         axes.imshow(scenes.images[b], cmap="gray_r", vmin=0, vmax=1.1, extent=(0, SIDE, SIDE, 0))
