@@ -611,7 +611,7 @@ def check_values(
         return
     index = tuple(int(i) for i in np.argwhere(bad)[0])
     # As the functions here see them: float32 may not tell two corners apart.
-    (cast,) = _corners.cast(regions=regions)
+    (cast,) = _corners.cast(regions=jnp.asarray(regions))
     x1, _, x2, _ = box = np.asarray(cast)[index].tolist()
     if not all(np.isfinite(box)):
         reason = "corners must be finite"

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def corners(box):
-    x1, y1, x2, y2 = np.moveaxis(np.asarray(box).astype(np.float64), -1, 0)
+    x1, y1, x2, y2 = np.moveaxis(np.asarray(box), -1, 0).astype(np.float64, order="C")
     return x1, y1, np.maximum(x1, x2), np.maximum(y1, y2)
 
 
@@ -91,13 +91,8 @@ def dice(a, b):
 
 
 def table(overlap, a, b):
-    """The overlap of all pairs, `[..., N, M]`, by two Python loops."""
-    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    out = np.zeros((*leading, a.shape[-2], b.shape[-2]))
-    for i in range(a.shape[-2]):
-        for j in range(b.shape[-2]):
-            out[..., i, j] = overlap(a[..., i, :], b[..., j, :])
-    return out
+    """The overlap of all pairs, `[..., N, M]`."""
+    return overlap(a[..., :, None, :], b[..., None, :, :])
 
 
 def slopes(function, x, step=1e-5):

@@ -721,7 +721,7 @@ def test_gradients_equal_central_differences_away_from_kinks(name, dtype, tolera
 
 
 # CIoU's gradient moves with alpha, the derivative of its gradient does not.
-@pytest.mark.parametrize("name", ["giou", "ioa", "dice"])
+@pytest.mark.parametrize("name", ["giou", "ioa"])
 def test_second_derivatives_equal_differences_of_the_gradient_away_from_kinks(name, x64):
     a, b = ordinary("float64")
     rows = np.arange(COUNT) % 8
@@ -760,7 +760,7 @@ def curvatures_are_finite(name, dtype, largest):
 
 
 # A term of CIoU that were not finite, IoU or DIoU, would make CIoU's derivative so too.
-@pytest.mark.parametrize("name", ["giou", "ciou", "ioa", "dice"])
+@pytest.mark.parametrize("name", ["giou", "ciou", "ioa"])
 @pytest.mark.parametrize(("dtype", "largest"), [("float32", 1e4), ("float64", 1e150)])
 def test_second_derivatives_are_finite_for_sides_of_zero_or_from_1e_9(name, dtype, largest):
     assert curvatures_are_finite(name, dtype, largest)
@@ -769,14 +769,6 @@ def test_second_derivatives_are_finite_for_sides_of_zero_or_from_1e_9(name, dtyp
 @pytest.mark.xfail(reason="NaN for a line 1e6 or longer beside a box of side 1e-9")
 def test_second_derivatives_are_finite_for_sides_of_zero_or_from_1e_9_and_up_to_1e15():
     assert curvatures_are_finite("giou", "float32", 1e15)
-
-
-def test_gradients_at_degenerate_pairs_are_clean_under_debug_nans():
-    rows = [(0,) * 4, (1, 1, 1, 1), (0, 0, 2, 2), (2, 0, 4, 2), (3, 3, 1, 1), (0, 0, 0, 2)]
-    a, b = (x.reshape(-1, 4) for x in np.broadcast_arrays(array(*rows)[:, None], array(*rows)))
-    with jax.debug_nans(True):
-        by_a = jax.vmap(jax.grad(lambda a, b: boxes.giou(a, b) + boxes.ciou(a, b)))(a, b)
-        assert np.isfinite(by_a).all()
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -791,7 +783,7 @@ def test_points_nearer_than_the_stated_range_stay_finite(name):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_gradients_have_the_type_of_their_input(dtype):
     a, b = box(0, 0, 2, 2, dtype=dtype), box(1, 1, 3, 3)
-    by_a, by_b = jax.grad(boxes.iou, (0, 1))(a, b)
+    by_a, by_b = jax.jit(jax.grad(boxes.iou, (0, 1)))(a, b)
     assert (by_a.dtype, by_b.dtype) == (a.dtype, jnp.float32)
     # I = 1, U = 7; x1: (0 + 2 / 7) / 7 = 2/49, x2: (1 - (2 - 1) / 7) / 7 = 6/49.
     expected = np.array([2, 2, 6, 6]) / 49 * [1, 1, 1, 1]
@@ -936,15 +928,12 @@ def test_check_values_raises_on_tracers_and_wrong_masks(without_jaxtyping):
         boxes.check_values(jnp.zeros((2, 4)), where=jnp.ones(2))
 
 
-WARNS = pytest.mark.xfail(reason="casts eagerly to a type that x64 off does not have")
-
-
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        pytest.param(np.array([1e9, 0, 1e9 + 1, 5]), "x2 must exceed x1", marks=WARNS),
+        (np.array([1e9, 0, 1e9 + 1, 5]), "x2 must exceed x1"),
         (np.array([2**24, 0, 2**24 + 1, 5], np.int32), "x2 must exceed x1"),
-        pytest.param(np.array([0.0, 0, 1e300, 5]), "finite", marks=WARNS),
+        (np.array([0.0, 0, 1e300, 5]), "finite"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
