@@ -637,6 +637,8 @@ def test_a_box_within_another_shares_all_of_its_area(a, b):
         ("iou", (0, 0, 2, 2), (0, 0, 4, 4), [-0.75 / 16, -0.75 / 16, 0.125, 0.125]),
         # The hull moves by -2, the mean of 0 and -4, and leaves (-2 + 1) / 16 of it uncovered.
         ("giou", (0, 0, 2, 2), (0, 0, 4, 4), [0.25 / 16, 0.25 / 16, 0.125, 0.125]),
+        # Not equal, but the IoU rounds to 1: a's left edge alone moves U, by -1 of 4096.
+        ("iou", (0, 0, 4096, 1), (2**-14, 0, 4096, 1), [1 / 4096, 0, 0, 0]),
         # A side of zero: nothing shared, no slope, wherever the other box is.
         ("iou", (1, 0, 1, 2), (0, 0, 2, 2), [0, 0, 0, 0]),
         ("dice", (1, 0, 1, 2), (0, 0, 2, 2), [0, 0, 0, 0]),

@@ -278,8 +278,8 @@ def test_the_gradient_of_a_table_is_that_of_its_pairs():
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
-def test_wide_regions_are_no_slower_to_compile_or_run_than_narrow_ones():
-    # Vectors of 300 numbers, an odd size; a table of dot products.
+def test_a_region_may_be_a_long_vector():
+    # A table of dot products of 300 numbers.
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 7, 300)).astype(np.float32)
     np.testing.assert_allclose(pairwise(jnp.vdot)(a, b), a @ b.T, rtol=1e-4, atol=1e-4)
