@@ -44,14 +44,14 @@ def x64():
 
 def pytest_terminal_summary(terminalreporter):
     """Prints what the catalogue leaves out, and why."""
-    exemptions = {
-        text
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        for kind, text in getattr(report, "user_properties", ())
-        if kind == "exempt"
-    }
+    exemptions: dict[str, set[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for kind, value in getattr(report, "user_properties", ()):
+                if kind == "exempt":
+                    row, reason, transformation = value
+                    exemptions.setdefault(f"{row} ({reason})", set()).add(transformation)
     if exemptions:
         terminalreporter.section("exempt from the catalogue")
-        for line in sorted(exemptions):
-            terminalreporter.line(line)
+        for row, transformations in sorted(exemptions.items()):
+            terminalreporter.line(f"{row}: {', '.join(sorted(transformations))}")
