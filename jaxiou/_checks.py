@@ -156,6 +156,8 @@ def rows(name: str, x: ArrayLike, leading: Sequence[int]) -> None:
 
 
 def one_number(name: str, x: jax.ShapeDtypeStruct) -> None:
-    """Raises ValueError unless the result of the function `name` has no axes."""
+    """Raises unless the result of the function `name` is a float without axes."""
     if x.shape != ():
         raise ValueError(f"{name} must give one number for two regions, got shape {list(x.shape)}")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise TypeError(f"{name} must give a float for two regions, got dtype {x.dtype}")

@@ -12,9 +12,11 @@ What holds for every function here, and is not repeated below:
   without area has IoU 0 with every box, itself included, and no ratio is ever NaN for
   finite boxes.
 - **NaN** in a box makes that box's own results NaN, and no others.
-- **Range.** Coordinates up to 1e15 and sides 0 or down to 1e-15 in float32; 1e150 and
-  1e-150 in float64. Beyond it areas overflow or vanish.
-- **Gradients** are finite over that range, second derivatives for sides 0 or from 1e-9.
+- **Range.** Coordinates up to 1e15, sides and distances 0 or down to 1e-15 in float32; 1e150
+  and 1e-150 in float64. Beyond it areas overflow or vanish.
+- **Gradients** are finite over that range, second derivatives for sides 0 or from 1e-9 and
+  coordinates up to 1e4. A gradient has its argument's type, and float16 cannot hold more than
+  65504, so sides below 2e-5 may overflow there.
   Where two edges coincide the one-sided slopes differ, and their mean is returned; so a
   side of 0 has half the slope of an open one, and an inverted side none. An intersection
   that is exactly 0 has slope 0: boxes that only touch count as apart.
@@ -282,8 +284,8 @@ def ciou(
       b: boxes; leading axes broadcast against those of `a`.
 
     Returns:
-      One number per pair, `[...]`, in (-2, 1]; -1.4948 is the lowest found. 1 means the
-      boxes coincide.
+      One number per pair, `[...]`, in [-1.5, 1] but for rounding: `alpha v` is at most a
+      half. 1 means the boxes coincide.
 
     At the edges:
       The angle of a point is 0, of a box without height pi/2. Two equal points give 0.

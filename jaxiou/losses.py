@@ -172,7 +172,7 @@ def ciou_loss(
       where: bool, `[...]`; pairs that count.
 
     Returns:
-      `[...]`, in [0, 3). 0 means the boxes coincide.
+      `[...]`, in [0, 2.5] but for rounding. 0 means the boxes coincide.
 
     At the edges:
       1 for a point with itself.

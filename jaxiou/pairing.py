@@ -222,7 +222,8 @@ def _columns(x: Array) -> Array:
         columns = jax.lax.dot_general(identity, bits, (((1,), (1,)), ((), ())))
         return jax.lax.bitcast_convert_type(columns, x.dtype)
 
-    if x.dtype not in (jnp.float32, jnp.float64):
+    # The product grows with the square of a region's length, and long ones vectorise anyway.
+    if x.dtype not in (jnp.float32, jnp.float64) or x.shape[1] > 16:
         return x.T
     return jax.lax.platform_dependent(x, cpu=laid_out, default=jnp.transpose)
 
