@@ -5,6 +5,8 @@ behaving where real data is degenerate. `check_overlap` says in one line of a te
 yours does; the library's own overlaps pass it.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,7 +87,7 @@ def check_overlap(
     )
 
     empty = float(overlap(zeros[0], zeros[0]))
-    _assert(np.isfinite(empty), f"zeros: two regions of zeros must give a number, got {empty}")
+    _assert(math.isfinite(empty), f"zeros: two regions of zeros must give a number, got {empty}")
 
     values = np.asarray(table(x, x))
     _assert_all(
