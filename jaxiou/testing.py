@@ -159,7 +159,7 @@ def _sample() -> Array:
 
 
 def _close(x: ArrayLike, y: ArrayLike) -> np.ndarray:
-    return np.isclose(np.asarray(x), np.asarray(y), rtol=TOLERANCE, atol=TOLERANCE)
+    return np.asarray(np.isclose(np.asarray(x), np.asarray(y), rtol=TOLERANCE, atol=TOLERANCE))
 
 
 def _assert(holds: bool, message: str) -> None:
