@@ -38,9 +38,9 @@ def docstrings(thing, name=None):
     """The docstrings of a module or class and of all that is defined in it."""
     name = name or thing.__name__
     yield name, inspect.getdoc(thing) or ""
-    module = thing if inspect.ismodule(thing) else inspect.getmodule(thing)
+    module = thing.__name__ if inspect.ismodule(thing) else thing.__module__
     for inner_name, inner in vars(thing).items():
-        if not callable(inner) or getattr(inner, "__module__", None) != module.__name__:
+        if not callable(inner) or getattr(inner, "__module__", None) != module:
             continue
         if inspect.isclass(inner):
             yield from docstrings(inner, f"{name}.{inner_name}")

@@ -44,8 +44,8 @@ def public_modules() -> dict[str, ModuleType]:
     """The modules that `jaxiou.__all__` lists, and those that they list, by dotted name."""
 
     def below(prefix: str, module: ModuleType) -> dict[str, ModuleType]:
-        inner = ((name, getattr(module, name)) for name in module.__all__)
-        inner = {f"{prefix}{name}": x for name, x in inner if isinstance(x, ModuleType)}
+        listed = ((name, getattr(module, name)) for name in module.__all__)
+        inner = {f"{prefix}{name}": x for name, x in listed if isinstance(x, ModuleType)}
         for place, x in list(inner.items()):
             inner |= below(f"{place}.", x)
         return inner

@@ -1,6 +1,6 @@
 """Rows of `jaxiou.pairing`."""
 
-import numpy as np
+import jax.numpy as jnp
 
 import jaxiou
 from catalogue.boxes import ciou_with_alpha_held
@@ -20,9 +20,9 @@ def _ciou_table_with_alpha_held(a, b):
 def _matched_rows(rng):
     valid = rng.random(5) < 0.7
     match = jaxiou.pairing.Match(
-        values=np.where(valid, 0.5, -np.inf),
-        indices=np.where(valid, rng.integers(0, 3, 5), -1).astype(np.int32),
-        valid=valid,
+        values=jnp.where(valid, 0.5, -jnp.inf),
+        indices=jnp.where(valid, rng.integers(0, 3, 5, "int32"), -1),
+        valid=jnp.asarray(valid),
     )
     return match, rng.integers(-128, 128, (3, 2)) / 8
 
