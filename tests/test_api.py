@@ -297,7 +297,8 @@ def imports(path: Path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.module and node.level == 0, f"{path.name} imports relatively"
+            assert node.level == 0, f"{path.name} imports relatively"
+            assert node.module
             whole = node.module == jaxiou.__name__
             names = [f"{node.module}.{a.name}" for a in node.names] if whole else [node.module]
         else:
