@@ -31,6 +31,12 @@ def is_real(name: str, x: ArrayLike) -> None:
         raise TypeError(f"{name} must hold floats or integers, got dtype {x.dtype}")
 
 
+def is_integer(name: str, x: ArrayLike) -> None:
+    """Raises TypeError unless `x` holds integers."""
+    if not jnp.issubdtype(x.dtype, jnp.integer):
+        raise TypeError(f"{name} must hold integers, got dtype {x.dtype}")
+
+
 def fits_in_32_bits(name: str, x: np.ndarray) -> None:
     """Raises ValueError where JAX without x64 would wrap 64-bit integers silently."""
     if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or x.size == 0:
@@ -54,6 +60,26 @@ def trailing_shape(name: str, x: ArrayLike, shape: Sequence[int | None], meaning
         raise ValueError(
             f"{name} must have shape [{wanted}] ({meaning}), got {list(x.shape)}"
         ) from None
+
+
+def exact_shape(name: str, x: ArrayLike, shape: Sequence[int], meaning: str) -> None:
+    """Raises ValueError unless the axes of `x` are `shape`."""
+    try:
+        chex.assert_shape(x, tuple(shape))
+    except AssertionError:
+        raise ValueError(
+            f"{name} must have shape {list(shape)} ({meaning}), got {list(x.shape)}"
+        ) from None
+
+
+def one_set(name: str, x: ArrayLike, rank: int) -> None:
+    """Raises unless `x` is one set of regions of `rank` axes, `[N, *region]`."""
+    is_array(name, x)
+    if x.ndim != rank + 1:
+        wanted = ", ".join("_" for _ in range(rank + 1))
+        raise ValueError(
+            f"{name} must have shape [{wanted}] (one set of regions), got {list(x.shape)}"
+        )
 
 
 def leading_shape(rank: int, **arrays: ArrayLike) -> tuple[int, ...]:
@@ -124,6 +150,14 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
+def count(name: str, value: object) -> None:
+    """Raises unless `value` is a Python integer of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
+    if value < 0:
+        raise ValueError(f"{name} must be 0 or more, got {value}")
+
+
 def scalar(name: str, value: ArrayLike | float) -> Array:
     """`value` as an array of rank 0; ValueError if it has axes."""
     x = jnp.asarray(value)
@@ -161,3 +195,11 @@ def one_number(name: str, x: jax.ShapeDtypeStruct) -> None:
         raise ValueError(f"{name} must give one number for two regions, got shape {list(x.shape)}")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"{name} must give a float for two regions, got dtype {x.dtype}")
+
+
+def one_region(name: str, x: jax.ShapeDtypeStruct, shape: Sequence[int]) -> None:
+    """Raises unless the result of the function `name` is a region like those it is given."""
+    if x.shape != tuple(shape):
+        raise ValueError(
+            f"{name} must give one region for two, of shape {list(shape)}, got {list(x.shape)}"
+        )

@@ -57,6 +57,14 @@ SIGNATURES = {
     "pairing.pairwise": "(overlap, *, region_rank=None)",
     "pairing.best_match": "(overlap, *, region_rank=None)",
     "pairing.Match.take": "(self, x, fill=0)",
+    "suppression.nms": (
+        "(regions, scores, *, threshold, max_outputs, overlap=iou, labels=None, where=None,"
+        " min_score=None)"
+    ),
+    "suppression.nms_from_overlaps": (
+        "(overlaps, scores, *, threshold, max_outputs, labels=None, where=None, min_score=None)"
+    ),
+    "suppression.Selection.take": "(self, x, fill=0)",
     "testing.check_overlap": (
         "(overlap, *, regions=None, region_rank=None, symmetric=True, identity=1.0,"
         " minimum=-inf, maximum=1.0)"
@@ -85,11 +93,13 @@ SIGNATURES = {
 """Every public function in the order of its module's `__all__`, and what factories make."""
 
 DATA = {"self", "overlap", "a", "b", "predictions", "targets", "regions", "values", "x"}
+DATA |= {"scores", "overlaps"}
 ALSO_POSITIONAL = {
     ("boxes.clip", "height"): "the image, as much data as the boxes",
     ("boxes.clip", "width"): "likewise",
     ("losses.update_running_mean", "running_mean"): "the state comes before the batch",
     ("pairing.Match.take", "fill"): "`take(x, 0)` reads like `where(valid, x, 0)`",
+    ("suppression.Selection.take", "fill"): "likewise",
 }
 """Parameters besides the data that need no keyword, each with the reason."""
 
@@ -106,7 +116,7 @@ HELPERS = {
 LAYERS = [
     ["_typing", "_math", "_counts"],
     ["_checks"],
-    ["_compiled", "_corners"],
+    ["_compiled", "_corners", "_greedy"],
     ["boxes", "rotated", "polygons", "masks"],
     ["variants", "cuboids", "gaussians"],  # each geometrically made of a kind above
     ["pairing"],
@@ -256,7 +266,7 @@ def test_docstring_explains_each_argument_and_the_result(name):
 
 @by_name
 def test_docstring_has_an_example(name):
-    if name != "pairing.Match.take":  # shown where a `Match` is made
+    if not name.endswith(".take"):  # shown where the result is made
         assert ">>> " in sections(name)["Example"]
 
 
@@ -270,7 +280,7 @@ def test_docstring_says_what_happens_at_the_edges(name):
 def test_docstring_says_what_the_gradient_is(name):
     differentiable = {row.covers for row in catalogue.ROWS if row.differentiable}
     is_conversion = re.match(r"boxes\.(from|to)_", name)  # linear: there is nothing to say
-    if name in differentiable and not is_conversion and name != "pairing.Match.take":
+    if name in differentiable and not is_conversion and not name.endswith(".take"):
         assert sections(name)["Gradient"]
 
 
@@ -363,7 +373,7 @@ by_row = pytest.mark.parametrize(
     "row", [row for row in catalogue.ROWS if takes_boxes(row)], ids=lambda row: row.name
 )
 
-GENERIC = {"pairing.pairwise", "pairing.best_match", "losses.overlap_loss"}
+GENERIC = {"pairing.pairwise", "pairing.best_match", "losses.overlap_loss", "suppression.nms"}
 """Here the overlap raises, for a single region and in the names of its own arguments."""
 
 

@@ -428,7 +428,9 @@ def test_sharded_batches_agree(row, applies):
         result = compiled_value(*sharded)
         assert_agree(result, compiled(row)(args))
         assert all(x.sharding.is_equivalent_to(over_batch, x.ndim) for x in jax.tree.leaves(result))
-        assert not re.findall(r"all-\w+|collective-\w+", compiled_value.as_text())
+        # Devices may tell each other whether a loop goes on, and nothing else.
+        sent = re.findall(r"= (\S+) ((?:all|collective)-[\w-]+)\(", compiled_value.as_text())
+        assert set(sent) <= {("pred[]", "all-reduce")}
     if applies(row, "shard_map"):
         specs = {"in_specs": P("batch"), "out_specs": P("batch")}
         shard = functools.partial(jax.shard_map, mesh=mesh(AxisType.Auto), **specs)
