@@ -5,9 +5,9 @@ What holds for every function here, and is not repeated below:
 - **Arguments.** `regions`, `[N, *region]`, and `scores`, `[N]`, of one image; batches by
   `jax.vmap`. `overlap` is any function of two single regions, compiled in: write it once,
   not as a lambda in a loop.
-- **Order.** Higher scores come first; equal ones keep the lower index first. Items whose
-  score is NaN, or that `where` leaves out, are never kept and suppress nothing, whatever
-  they hold.
+- **Order.** Higher scores come first; equal ones keep the lower index first. Regions that
+  score NaN or -inf, or that `where` leaves out, are never kept and suppress nothing,
+  whatever they hold.
 - **Thresholds** are compared strictly, in the type of the overlap, and may be traced. An
   overlap of NaN is above none.
 - **Labels.** With `labels`, integers `[N]`, regions of different labels do not meet.
@@ -108,8 +108,8 @@ def nms(
     _checks.one_set("regions", regions, rank)
     region = jax.ShapeDtypeStruct(regions.shape[1:], regions.dtype)
     _checks.one_number("overlap", jax.eval_shape(overlap, region, region))
-    live = _live(scores, regions.shape[:1], where, min_score)
-    regions = jax.lax.stop_gradient(masked(regions, live))
+    scores = _ranks(scores, regions.shape[:1], where, min_score)
+    regions = jax.lax.stop_gradient(masked(regions, scores > -jnp.inf))
     limit = _checks.scalar("threshold", threshold)
     # Items last, so that one coordinate of many boxes lies side by side.
     axis = -1 if rank == 1 else 0
@@ -119,7 +119,7 @@ def nms(
         return value > limit.astype(value.dtype)
 
     items = regions.T if axis == -1 else regions
-    return _select(items, axis, suppresses, scores, live, labels, max_outputs)
+    return _select(items, axis, suppresses, scores, labels, max_outputs)
 
 
 @compiled(static=("max_outputs",))
@@ -163,56 +163,53 @@ def nms_from_overlaps(
     _checks.is_array("overlaps", overlaps)
     _checks.is_real("overlaps", overlaps)
     _checks.exact_shape("overlaps", overlaps, (total, total), "one row and one column a score")
-    live = _live(scores, (total,), where, min_score)
+    scores = _ranks(scores, (total,), where, min_score)
     table = jax.lax.stop_gradient(jnp.asarray(overlaps))
     table = table.astype(_checks.working_dtype(table))
     above = table > _checks.scalar("threshold", threshold).astype(table.dtype)
-    return _select((), (), lambda a, b: above[a[0], b[0]], scores, live, labels, max_outputs)
+    return _select((), (), lambda a, b: above[a[0], b[0]], scores, labels, max_outputs)
 
 
-def _live(
+def _ranks(
     scores: ArrayLike,
     shape: tuple[int, ...],
     where: ArrayLike | None,
     min_score: ArrayLike | float | None,
 ) -> Array:
-    """Which regions take part, `[N]`."""
+    """The scores, `[N]`, and -inf for regions that take no part."""
     _checks.is_array("scores", scores)
     _checks.is_real("scores", scores)
     _checks.exact_shape("scores", scores, shape, "one score a region")
-    live = jnp.asarray(scores == scores)
+    scores = jnp.asarray(scores).astype(_checks.working_dtype(scores))
+    live = scores == scores
     if where is not None:
         _checks.mask("where", where, shape)
         live = live & where
     if min_score is not None:
-        scores = jnp.asarray(scores).astype(_checks.working_dtype(scores))
         live = live & (scores >= _checks.scalar("min_score", min_score).astype(scores.dtype))
-    return live
+    return jax.lax.stop_gradient(jnp.where(live, scores, -jnp.inf))
 
 
 def _select(
     items: Item,
     axes: Any,
     suppresses: Callable[[tuple[Array, Item], tuple[Array, Item]], Array],
-    scores: ArrayLike,
-    live: Array,
+    scores: Array,
     labels: ArrayLike | None,
     max_outputs: int,
 ) -> Selection:
     """`greedy` over items that have labels besides, if there are any."""
-    scores = jnp.asarray(scores).astype(_checks.working_dtype(scores))
-    scores = jax.lax.stop_gradient(jnp.where(live, scores, 0))
     _checks.count("max_outputs", max_outputs)
     meet = suppresses
     if labels is not None:
         _checks.is_array("labels", labels)
         _checks.is_integer("labels", labels)
-        _checks.exact_shape("labels", labels, live.shape, "one label a region")
+        _checks.exact_shape("labels", labels, scores.shape, "one label a region")
         items, axes = (items, jnp.asarray(labels)), (axes, 0)
 
         def meet(a, b):
             (i, (first, label)), (j, (second, other)) = a, b
             return suppresses((i, first), (j, second)) & (label == other)
 
-    indices = greedy(items, scores, live, meet, axes=axes, max_outputs=max_outputs)
+    indices = greedy(items, scores, meet, axes=axes, max_outputs=max_outputs)
     return Selection(indices, indices >= 0)

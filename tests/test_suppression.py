@@ -9,14 +9,14 @@ import pytest
 import reference
 
 from jaxiou import boxes, pairwise, suppression
-from jaxiou._greedy import FIRST, TILE
+from jaxiou._greedy import TILE, WAVE
 
 nms = suppression.nms
 
 
-def greedy(table, scores, threshold, labels=None, live=None):
+def greedy(table, scores, threshold, labels=None, live=True):
     """All that greedy suppression keeps, in order, from its definition."""
-    left = ~np.isnan(scores) if live is None else live & ~np.isnan(scores)
+    left = live & ~np.isnan(scores)
     meet = True if labels is None else labels[:, None] == labels
     suppresses = (table > threshold) & meet
     kept = []
@@ -86,7 +86,7 @@ def test_any_overlap_suppresses(overlap):
         (3 * TILE, 200, 3 * TILE),  # all that is kept, in several chunks
         (3000, 200, 3000),
         (3000, 2000, 100),  # the buffer is full long before the boxes end
-        (3000, 2, 100),  # all boxes are ranked, since the first do not fill the buffer
+        (3000, 2, 100),  # the first wave does not fill the buffer
     ],
 )
 def test_tiles_and_the_kept_buffer_leave_no_seam(count, side, max_outputs):
@@ -96,7 +96,7 @@ def test_tiles_and_the_kept_buffer_leave_no_seam(count, side, max_outputs):
         selection = nms(regions, scores, threshold=0.5, max_outputs=max_outputs)
         assert_keeps(selection, wanted, max_outputs)
     if (count, side) == (3000, 2):
-        first = np.sort(np.argsort(-scores, kind="stable")[: FIRST * max_outputs])
+        first = np.sort(np.argsort(-scores, kind="stable")[: max(WAVE * max_outputs, TILE)])
         assert len(greedy(table_of(regions[first]), scores[first], 0.5)) < max_outputs
 
 
@@ -262,10 +262,10 @@ def test_scores_that_are_not_numbers_are_never_kept():
     assert kept(apart, [np.nan] * 4, threshold=0.5) == []
 
 
-def test_infinite_scores_are_scores():
+def test_a_score_of_minus_infinity_is_never_kept_and_the_largest_is():
     apart = [[10 * i, 0, 10 * i + 1, 1] for i in range(4)]
-    where = np.array([True, False, True, True])
-    assert kept(apart, [-np.inf, 0, np.inf, 1], threshold=0.5, where=where) == [2, 3, 0]
+    assert kept(apart, [-np.inf, -3e38, np.inf, 1], threshold=0.5) == [2, 3, 1]
+    assert kept([[0, 0, 1, 1]] * 2, [-np.inf] * 2, threshold=0.5, min_score=-np.inf) == []
 
 
 def test_degenerate_boxes_and_nan_end_and_suppress_nothing():
