@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from jaxiou import boxes, losses, pairwise
+from jaxiou import assignment, boxes, losses, pairwise, suppression
 from jaxiou.pairing import best_match
 
 STRIDE = 4  # pixels of a cell, either way
@@ -186,33 +186,24 @@ def train(
 
 
 def decode(logits: Array, regions: Array) -> Detections:
-    """The cells that score at least `THRESHOLD`, and no less than their eight neighbours."""
-    scores = jax.nn.sigmoid(logits).reshape(-1, GRID, GRID)
-    highest = jax.lax.reduce_window(scores, 0.0, jax.lax.max, (1, 3, 3), (1, 1, 1), "SAME")
-    scores = jnp.where(scores == highest, scores, 0).reshape(logits.shape)
-    scores, best = jax.lax.top_k(scores, MOST)
-    found = jnp.take_along_axis(regions, best[..., None], axis=1)
-    return Detections(boxes.clip(found, SIDE, SIDE), scores, scores >= THRESHOLD)
+    """The cells that score at least `THRESHOLD`, less those that repeat a better one."""
+
+    def in_one(scores, regions):
+        options = {"threshold": 0.4, "max_outputs": MOST, "min_score": THRESHOLD}
+        kept = suppression.nms(regions, scores, **options)
+        return Detections(kept.take(regions), kept.take(scores), kept.valid)
+
+    return jax.vmap(in_one)(jax.nn.sigmoid(logits), boxes.clip(regions, SIDE, SIDE))
 
 
 def match_one_to_one(detections: Detections, scenes: Scenes) -> Array:
-    """The IoU of each truth with a detection of its own, 0 if it gets none, `[B, DIGITS]`.
-
-    Greedy: of all pairs that are left, the one with the highest IoU is taken.
-    """
-
-    def take_best(_, state):
-        table, ious = state
-        row, column = jnp.divmod(table.argmax(), table.shape[1])
-        ious = ious.at[column].max(table[row, column])
-        return table.at[row].set(0).at[:, column].set(0), ious
-
-    def greedy(table):
-        ious = jnp.zeros(table.shape[1])
-        return jax.lax.fori_loop(0, len(ious), take_best, (table, ious))[1]
-
+    """The IoU of each truth with a detection of its own, 0 if it gets none, `[B, DIGITS]`."""
     both = detections.valid[:, :, None] & scenes.valid[:, None, :]
-    return jax.vmap(greedy)(jnp.where(both, pairwise(boxes.iou)(detections.boxes, scenes.boxes), 0))
+    table = jnp.where(both, pairwise(boxes.iou)(detections.boxes, scenes.boxes), 0)
+    # Of all pairs that are left, the one with the highest IoU is taken.
+    matching = jax.vmap(assignment.greedy_matching)(table)
+    ious = jnp.take_along_axis(table, jnp.maximum(matching.rows, 0)[:, None], axis=1)[:, 0]
+    return jnp.where(matching.rows >= 0, ious, 0)
 
 
 @jax.jit
