@@ -82,6 +82,14 @@ def one_set(name: str, x: ArrayLike, rank: int) -> None:
         )
 
 
+def table(name: str, x: ArrayLike) -> None:
+    """Raises unless `x` is one table of real numbers, `[_, _]`."""
+    is_array(name, x)
+    is_real(name, x)
+    if x.ndim != 2:
+        raise ValueError(f"{name} must have shape [_, _] (one table), got {list(x.shape)}")
+
+
 def leading_shape(rank: int, **arrays: ArrayLike) -> tuple[int, ...]:
     """The broadcast shape of all axes but the last `rank`; ValueError if there is none."""
     leading = [x.shape[: x.ndim - rank] for x in arrays.values()]

@@ -19,6 +19,9 @@ import jaxiou
 PACKAGE = Path(jaxiou.__file__).parent
 
 SIGNATURES = {
+    "assignment.maximum_matching": "(scores, *, where=None, minimum=None, solver='optax')",
+    "assignment.greedy_matching": "(scores, *, where=None, minimum=None)",
+    "assignment.Matching.take": "(self, x, fill=0)",
     "boxes.area": "(regions)",
     "boxes.intersection": "(a, b)",
     "boxes.union": "(a, b)",
@@ -95,6 +98,7 @@ SIGNATURES = {
 DATA = {"self", "overlap", "a", "b", "predictions", "targets", "regions", "values", "x"}
 DATA |= {"scores", "overlaps"}
 ALSO_POSITIONAL = {
+    ("assignment.Matching.take", "fill"): "as below",
     ("boxes.clip", "height"): "the image, as much data as the boxes",
     ("boxes.clip", "width"): "likewise",
     ("losses.update_running_mean", "running_mean"): "the state comes before the batch",

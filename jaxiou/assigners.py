@@ -1,0 +1,580 @@
+"""Targets for training a detector: which anchor, or prediction, learns which truth.
+
+What holds for every function here, and is not repeated below:
+
+- **One image.** `[A, ...]` anchors or predictions and `[M, 4]` truths, boxes in one unit of
+  length; batches by `jax.vmap`.
+- **Masks.** `where`, bool `[M]`, is False for padded truths: they are never assigned,
+  whatever they hold. `anchor_where`, bool `[A]`, is False for anchors that do not count, such
+  as those that reach over the image: they are ignored. Without truths all others are
+  negative.
+- **Not finite.** An overlap, score or cost that is not a finite number is no match.
+- **Ties** go to the lower index, of anchors and of truths.
+- **Memory** is of the order of A x M at most, and never A x M x classes.
+- **Gradient.** None: these are targets, under `stop_gradient`.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jaxtyping import Bool, Float, Int, Real, Shaped
+
+from jaxiou import _checks, boxes
+from jaxiou._compiled import compiled
+from jaxiou._math import safe_divide
+from jaxiou._typing import ArrayLike
+from jaxiou.assignment import Matching, maximum_matching
+from jaxiou.pairing import Overlap, best_match, masked, pairwise, take
+
+__all__ = ["max_iou", "atss", "simota", "task_aligned", "set_matching", "Assignment"]
+
+
+class Assignment(NamedTuple):
+    """What each anchor is to learn: a truth, background, or nothing.
+
+    Attributes:
+      indices: the truth of each anchor, int32 `[A]`; -1 where it has none.
+      valid: bool, `[A]`; the positive anchors, which have a truth.
+      ignored: bool, `[A]`; anchors that are neither positive nor negative.
+      quality: `[A]`, in [0, 1] for overlaps in that range: what a classifier is to answer,
+        0 where there is no truth.
+    """
+
+    indices: Int[Array, "..."]
+    valid: Bool[Array, "..."]
+    ignored: Bool[Array, "..."]
+    quality: Float[Array, "..."]
+
+    def take(self, x: Shaped[ArrayLike, "..."], fill: float = 0) -> Shaped[Array, "..."]:
+        """The rows of `x` that belong to each anchor's truth, `fill` where it has none.
+
+        Args:
+          x: `[..., M, *rest]`, one row for each truth: its box or label.
+          fill: what stands where `valid` is False; indexing with -1 would give the last row.
+
+        Returns:
+          `[..., A, *rest]`, of the type of `x`.
+        """
+        return take(x, self.indices, self.valid, fill)
+
+
+@compiled(static=("low_quality", "overlap"))
+def max_iou(
+    anchors: Real[ArrayLike, "a 4"],
+    truths: Real[ArrayLike, "m 4"],
+    *,
+    positive: Real[ArrayLike, ""] | float = 0.7,
+    negative: Real[ArrayLike, ""] | float = 0.3,
+    low_quality: bool = True,
+    overlap: Overlap = boxes.iou,
+    where: Bool[ArrayLike, " m"] | None = None,
+    anchor_where: Bool[ArrayLike, " a"] | None = None,
+) -> Assignment:
+    """Each anchor learns the truth that it overlaps most, if it overlaps it enough.
+
+    An overlap q of `positive` or more makes an anchor positive, one below `negative` makes
+    it negative; between them it is ignored. With `low_quality`, an anchor that overlaps some
+    truth as much as any anchor does is positive too, for a truth that no anchor fits well.
+
+    Args:
+      anchors: boxes `(x1, y1, x2, y2)`, `[A, 4]`.
+      truths: boxes, `[M, 4]`.
+      positive: the least overlap of a positive; it may be traced. 0.5 in RetinaNet.
+      negative: negatives overlap less; it may be traced. 0.4 in RetinaNet.
+      low_quality: whether the best anchors of each truth are positive in any case.
+      overlap: of an anchor and a truth.
+      where: bool, `[M]`; False for padded truths.
+      anchor_where: bool, `[A]`; False for anchors that do not count.
+
+    Returns:
+      An `Assignment`; its quality is the overlap with the anchor's truth.
+
+    At the edges:
+      The best anchors of a truth are all that are equal to the highest overlap, if that is
+      above 0. Each still learns the truth that it overlaps most itself, as in detectron2
+      and torchvision; mmdet gives it the truth that it is the best of.
+
+    Example:
+      >>> anchors = jnp.array([[0.0, 0, 4, 4], [0, 0, 4, 2], [9, 9, 10, 10]])
+      >>> print(max_iou(anchors, jnp.array([[0.0, 0, 4, 5]]), positive=0.5).indices)
+      [ 0 -1 -1]
+
+    Reference:
+      Ren et al., "Faster R-CNN", NeurIPS 2015, https://arxiv.org/abs/1506.01497.
+    """
+    given = _given(anchors, truths, where, anchor_where)
+    positive = _checks.scalar("positive", positive).astype(given.anchors.dtype)
+    negative = _checks.scalar("negative", negative).astype(given.anchors.dtype)
+    if given.pairs.size == 0:
+        return _none(given)
+    match = best_match(overlap)(given.anchors, given.truths, where=given.pairs)
+    valid = match.valid & (match.values >= positive)
+    if low_quality:
+        valid = valid | (match.valid & _best_of_some_truth(given, overlap))
+    ignored = match.valid & (match.values >= negative) & ~valid
+    return _assignment(given, jnp.where(valid, match.indices, -1), match.values, ignored)
+
+
+@compiled(static=("level_sizes", "candidates", "overlap"))
+def atss(
+    anchors: Real[ArrayLike, "a 4"],
+    truths: Real[ArrayLike, "m 4"],
+    *,
+    level_sizes: tuple[int, ...],
+    candidates: int = 9,
+    overlap: Overlap = boxes.iou,
+    where: Bool[ArrayLike, " m"] | None = None,
+    anchor_where: Bool[ArrayLike, " a"] | None = None,
+) -> Assignment:
+    """Adaptive training sample selection: each truth sets its own threshold.
+
+    The candidates of a truth are the anchors of each level whose centres lie nearest to
+    its own. Those are positive that overlap it by the mean of the candidates' overlaps plus
+    their standard deviation (of n - 1) or more, and have their centre within it.
+
+    Args:
+      anchors: boxes `(x1, y1, x2, y2)`, `[A, 4]`, level after level.
+      truths: boxes, `[M, 4]`.
+      level_sizes: how many anchors each level of the pyramid has; they sum to A.
+      candidates: anchors of a level for a truth; all of a level that has fewer.
+      overlap: of an anchor and a truth.
+      where: bool, `[M]`; False for padded truths.
+      anchor_where: bool, `[A]`; False for anchors that do not count, which are never among
+        the candidates.
+
+    Returns:
+      An `Assignment`; its quality is the overlap with the anchor's truth.
+
+    At the edges:
+      An anchor that is positive for several truths learns the one that it overlaps most.
+      A centre on the edge of a truth is not within it. One candidate has deviation 0.
+
+    Example:
+      >>> anchors = jnp.array([[0.0, 0, 4, 4], [4, 0, 8, 4], [0, 0, 8, 8]])
+      >>> truths = jnp.array([[0.0, 0, 5, 4]])
+      >>> print(atss(anchors, truths, level_sizes=(2, 1), candidates=2).indices)
+      [ 0 -1 -1]
+
+    Reference:
+      Zhang et al., "Bridging the Gap Between Anchor-based and Anchor-free Detection via
+      Adaptive Training Sample Selection", CVPR 2020, https://arxiv.org/abs/1912.02424.
+    """
+    given = _given(anchors, truths, where, anchor_where)
+    if sum(level_sizes) != len(given.anchors):
+        raise ValueError(
+            f"level_sizes must sum to the {len(given.anchors)} anchors, got {list(level_sizes)}"
+        )
+    if given.pairs.size == 0:
+        return _none(given)
+    centres = boxes.to_cxcywh(given.anchors)[:, :2]
+    (ax, ay), (bx, by) = centres.T, boxes.to_cxcywh(given.truths)[:, :2].T
+    distances = (ax[None] - bx[:, None]) ** 2 + (ay[None] - by[:, None]) ** 2
+    nearness = jnp.where(given.pairs.T & jnp.isfinite(distances), -distances, -jnp.inf)
+
+    near, start = [], 0
+    for size in level_sizes:
+        if size:
+            level = nearness[:, start : start + size]
+            values, places = jax.lax.top_k(level, min(candidates, size))
+            near.append((values, places + start))
+        start += size
+    values, places = (jnp.concatenate(parts, axis=1) for parts in zip(*near, strict=True))
+
+    pairs = jax.vmap(jax.vmap(overlap, (0, None)))(given.anchors[places], given.truths)
+    counts = (values > -jnp.inf) & jnp.isfinite(pairs)
+    pairs = jnp.where(counts, pairs, 0)
+    number = counts.sum(axis=1, dtype=jnp.int32).astype(pairs.dtype)
+    mean = safe_divide(pairs.sum(axis=1), number)
+    spread = jnp.where(counts, pairs - mean[:, None], 0) ** 2
+    deviation = jnp.sqrt(safe_divide(spread.sum(axis=1), jnp.maximum(number - 1, 1)))
+    inside = jax.vmap(_inside)(centres[places], given.truths)
+    chosen = counts & (pairs >= (mean + deviation)[:, None]) & inside
+    return _claimed(given, places, chosen, pairs, pairs)
+
+
+@compiled(static=("candidates", "overlap"))
+def simota(
+    predictions: Real[ArrayLike, "a 4"],
+    truths: Real[ArrayLike, "m 4"],
+    scores: Real[ArrayLike, "a k"],
+    labels: Int[ArrayLike, " m"],
+    *,
+    centres: Real[ArrayLike, "a 2"],
+    strides: Real[ArrayLike, "#a"],
+    radius: float = 2.5,
+    candidates: int = 10,
+    overlap_weight: float = 3.0,
+    overlap: Overlap = boxes.iou,
+    where: Bool[ArrayLike, " m"] | None = None,
+    anchor_where: Bool[ArrayLike, " a"] | None = None,
+) -> Assignment:
+    """SimOTA: each truth takes as many of the cheapest predictions as it overlaps in sum.
+
+    The cost of a pair is the binary cross entropy of the scores with the truth's class, less
+    3 ln IoU. Predictions take part whose cell lies in the box or near the centre of some
+    truth; a truth prefers those whose cell is in its own box and near its own centre, at any
+    cost. It takes the k cheapest, k being the sum of its ten highest overlaps, cut to an
+    integer, and 1 at least.
+
+    Args:
+      predictions: boxes `(x1, y1, x2, y2)`, `[A, 4]`.
+      truths: boxes, `[M, 4]`.
+      scores: probabilities of the classes, `[A, K]`; YOLOX has the root of class times
+        objectness here.
+      labels: the class of each truth, integers `[M]`.
+      centres: of the predictions' cells, `(x, y)`, `[A, 2]`.
+      strides: the size of the cells, `[A]` or `[1]`.
+      radius: how near the centre of a truth is, in strides, in x and in y.
+      candidates: how many overlaps are summed, and the most that a truth takes.
+      overlap_weight: what -ln IoU counts.
+      overlap: of a prediction and a truth, in [0, 1].
+      where: bool, `[M]`; False for padded truths.
+      anchor_where: bool, `[A]`; False for predictions that do not count.
+
+    Returns:
+      An `Assignment`; its quality is the overlap with the prediction's truth.
+
+    At the edges:
+      A prediction that several truths take learns the one at which it is cheapest. Its own
+      box and centre come before cost without a large number added to it. Probabilities and
+      overlaps below 1e-8 count as 1e-8 under the logarithm.
+
+    Example:
+      >>> predictions = jnp.array([[0.0, 0, 4, 4], [0, 0, 3, 4], [9, 9, 10, 10]])
+      >>> centres = jnp.array([[2.0, 2], [2, 3], [9, 9]])
+      >>> truths, labels = jnp.array([[0.0, 0, 4, 4]]), jnp.array([0])
+      >>> scores = jnp.array([[0.9], [0.8], [0.9]])
+      >>> options = {"centres": centres, "strides": jnp.array([1.0])}
+      >>> print(simota(predictions, truths, scores, labels, **options).indices)
+      [ 0 -1 -1]
+
+    Reference:
+      Ge et al., "YOLOX: Exceeding YOLO Series in 2021", https://arxiv.org/abs/2107.08430.
+    """
+    given = _given(predictions, truths, where, anchor_where, "predictions")
+    classes = _classes(given, scores, labels)
+    centres = _points(given, centres)
+    _checks.is_array("strides", strides)
+    strides = jnp.asarray(strides).astype(centres.dtype)
+    _checks.count("candidates", candidates)
+    if given.pairs.size == 0:
+        return _none(given)
+    inside = _inside(centres[:, None], given.truths[None])
+    middle = boxes.to_cxcywh(given.truths)[:, :2]
+    reach = radius * strides[:, None]
+    around = jnp.concatenate([middle[None] - reach[..., None], middle[None] + reach[..., None]], -1)
+    central = _inside(centres[:, None], around)
+    inside, central = inside & given.pairs, central & given.pairs
+    takes_part = (inside | central).any(axis=1)[:, None] & given.pairs
+    preferred = inside & central
+
+    pairs = pairwise(overlap)(given.anchors, given.truths)
+    no, yes = (-jnp.log(jnp.maximum(x, FLOOR)) for x in (1 - classes, classes))
+    entropy = no.sum(axis=1)[:, None] + _of_class(yes - no, labels)
+    costs = entropy - overlap_weight * jnp.log(jnp.maximum(pairs, FLOOR))
+    allowed = takes_part & jnp.isfinite(pairs) & jnp.isfinite(costs)
+    pairs = jnp.where(allowed, pairs, 0)
+
+    most = min(candidates, len(pairs))
+    number = jax.lax.top_k(pairs.T, most)[0].sum(axis=1)
+    number = jnp.maximum(jnp.floor(number), 1)
+    first = jax.lax.top_k(jnp.where(allowed & preferred, -costs, -jnp.inf).T, most)
+    then = jax.lax.top_k(jnp.where(allowed & ~preferred, -costs, -jnp.inf).T, most)
+    # The preferred come first, each list in order of cost, and what is no pair at the end.
+    values, places = (jnp.concatenate(parts, axis=1) for parts in zip(first, then, strict=True))
+    is_pair = values > -jnp.inf
+    rank = jnp.cumsum(is_pair, axis=1, dtype=jnp.int32).astype(number.dtype)
+    chosen = is_pair & (rank <= number[:, None])
+    own = jnp.broadcast_to(jnp.arange(2 * most) < most, values.shape)
+    at = jnp.take_along_axis(pairs.T, places, axis=1)
+    return _claimed(given, places, chosen, values, at, own)
+
+
+@compiled(static=("candidates", "overlap"))
+def task_aligned(
+    predictions: Real[ArrayLike, "a 4"],
+    truths: Real[ArrayLike, "m 4"],
+    scores: Real[ArrayLike, "a k"],
+    labels: Int[ArrayLike, " m"],
+    *,
+    centres: Real[ArrayLike, "a 2"],
+    alpha: float = 1.0,
+    beta: float = 6.0,
+    candidates: int = 13,
+    overlap: Overlap = boxes.iou,
+    where: Bool[ArrayLike, " m"] | None = None,
+    anchor_where: Bool[ArrayLike, " a"] | None = None,
+) -> Assignment:
+    r"""Task-aligned assignment: each truth takes the predictions that are good at both tasks.
+
+    $$t = s^\alpha \, q^\beta$$
+
+    of the score s for the truth's class and the overlap q, 0 if negative. A truth takes those
+    with the highest t among the predictions whose cell has its centre within it.
+
+    Args:
+      predictions: boxes `(x1, y1, x2, y2)`, `[A, 4]`.
+      truths: boxes, `[M, 4]`.
+      scores: probabilities of the classes, `[A, K]`.
+      labels: the class of each truth, integers `[M]`.
+      centres: of the predictions' cells, `(x, y)`, `[A, 2]`.
+      alpha: the power of the score; 0.5 in YOLOv8 and its successors.
+      beta: the power of the overlap.
+      candidates: predictions for a truth; 10 in YOLOv8 and its successors.
+      overlap: of a prediction and a truth; `boxes.ciou` in YOLOv8 and its successors.
+      where: bool, `[M]`; False for padded truths.
+      anchor_where: bool, `[A]`; False for predictions that do not count.
+
+    Returns:
+      An `Assignment`; its quality is t, scaled so that the highest of each truth is the
+      highest overlap among the predictions that learn it.
+
+    At the edges:
+      A prediction that several truths take learns the one that it overlaps most. A pair of
+      t = 0 is no match, so a truth that nothing overlaps has no prediction; ultralytics
+      then takes those of the lowest index. A centre on the edge of a truth is not within it.
+
+    Example:
+      >>> predictions = jnp.array([[0.0, 0, 4, 4], [0, 0, 3, 4], [9, 9, 10, 10]])
+      >>> centres = jnp.array([[2.0, 2], [2, 3], [9, 9]])
+      >>> truths, labels = jnp.array([[0.0, 0, 4, 4]]), jnp.array([0])
+      >>> scores = jnp.array([[0.5], [0.8], [0.9]])
+      >>> assigned = task_aligned(predictions, truths, scores, labels, centres=centres)
+      >>> print(assigned.indices, assigned.quality.round(2))
+      [ 0  0 -1] [1.   0.28 0.  ]
+
+    Reference:
+      Feng et al., "TOOD: Task-aligned One-stage Object Detection", ICCV 2021,
+      https://arxiv.org/abs/2108.07755.
+    """
+    given = _given(predictions, truths, where, anchor_where, "predictions")
+    classes = _classes(given, scores, labels)
+    centres = _points(given, centres)
+    _checks.count("candidates", candidates)
+    if given.pairs.size == 0:
+        return _none(given)
+    inside = _inside(centres[:, None], given.truths[None])
+    pairs = pairwise(overlap)(given.anchors, given.truths)
+    aligned = _of_class(classes, labels) ** alpha * jnp.maximum(pairs, 0) ** beta
+    allowed = given.pairs & inside & jnp.isfinite(aligned) & (aligned > 0)
+    aligned, pairs = jnp.where(allowed, aligned, 0), jnp.where(allowed, pairs, 0)
+
+    values, places = jax.lax.top_k(aligned.T, min(candidates, len(pairs)))
+    at = jnp.take_along_axis(pairs.T, places, axis=1)
+    assigned = _claimed(given, places, values > 0, at, at)
+    # Of those that have stayed with each truth, the highest metric and the highest overlap.
+    truth = jnp.where(assigned.valid, assigned.indices, given.truths.shape[0])
+    nothing = jnp.zeros_like(aligned[0])
+    metric = jnp.take_along_axis(aligned, jnp.maximum(assigned.indices, 0)[:, None], axis=1)[:, 0]
+    most_aligned = nothing.at[truth].max(metric, mode="drop")
+    most_overlap = nothing.at[truth].max(assigned.quality, mode="drop")
+    scale = safe_divide(most_overlap, most_aligned)
+    quality = metric * scale.take(truth, mode="clip")
+    return assigned._replace(quality=jnp.where(assigned.valid, quality, 0))
+
+
+@compiled(static=("overlap", "solver"))
+def set_matching(
+    predictions: Real[ArrayLike, "a 4"],
+    truths: Real[ArrayLike, "m 4"],
+    scores: Real[ArrayLike, "a k"],
+    labels: Int[ArrayLike, " m"],
+    *,
+    class_weight: float = 1.0,
+    l1_weight: float = 5.0,
+    overlap_weight: float = 2.0,
+    overlap: Overlap = boxes.giou,
+    solver: Literal["optax", "scipy"] = "optax",
+    where: Bool[ArrayLike, " m"] | None = None,
+    anchor_where: Bool[ArrayLike, " a"] | None = None,
+) -> Matching:
+    """The set matching of DETR: every truth gets one prediction of its own, at least cost.
+
+    The cost of a pair is -p + 5 L1 - 2 GIoU: the probability p of the truth's class, and the
+    distance of the boxes in centre, width and height, summed over the four.
+
+    Args:
+      predictions: boxes `(x1, y1, x2, y2)`, `[A, 4]`; the weights below are for coordinates
+        in units of the image, 0 to 1.
+      truths: boxes, `[M, 4]`.
+      scores: probabilities of the classes, `[A, K]`.
+      labels: the class of each truth, integers `[M]`.
+      class_weight: what the probability counts.
+      l1_weight: what the distance counts.
+      overlap_weight: what the overlap counts.
+      overlap: of a prediction and a truth.
+      solver: as in `assignment.maximum_matching`.
+      where: bool, `[M]`; False for padded truths.
+      anchor_where: bool, `[A]`; False for predictions that do not count.
+
+    Returns:
+      A `Matching` with predictions as rows and truths as columns; `total` is the cost of
+      the pairs with a minus.
+
+    At the edges:
+      With more truths than predictions, some truths go without. A prediction with NaN is
+      never matched, and the others are matched as if it were not there.
+
+    Example:
+      >>> predictions = jnp.array([[0.0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]])
+      >>> truths, labels = jnp.array([[0.5, 0.5, 1, 0.9]]), jnp.array([0])
+      >>> print(set_matching(predictions, truths, jnp.array([[0.9], [0.8]]), labels).columns)
+      [-1  0]
+
+    Reference:
+      Carion et al., "End-to-End Object Detection with Transformers", ECCV 2020,
+      https://arxiv.org/abs/2005.12872.
+    """
+    given = _given(predictions, truths, where, anchor_where, "predictions")
+    classes = _classes(given, scores, labels)
+    if given.pairs.size == 0:
+        return maximum_matching(given.pairs.astype(classes.dtype), solver=solver)
+    a, b = boxes.to_cxcywh(given.anchors), boxes.to_cxcywh(given.truths)
+    distance = sum(jnp.abs(x[:, None] - y[None]) for x, y in zip(a.T, b.T, strict=True))
+    worth = class_weight * _of_class(classes, labels) - l1_weight * distance
+    worth = worth + overlap_weight * pairwise(overlap)(given.anchors, given.truths)
+    return maximum_matching(worth, where=given.pairs, solver=solver)
+
+
+FLOOR = 1e-8
+"""The probability and the overlap below which SimOTA's logarithms are taken to be flat."""
+
+
+class _Given(NamedTuple):
+    """Anchors and truths with zeros where they do not count, and the masks."""
+
+    anchors: Array
+    truths: Array
+    anchor_where: Array
+    pairs: Array
+
+
+def _given(
+    anchors: ArrayLike,
+    truths: ArrayLike,
+    where: ArrayLike | None,
+    anchor_where: ArrayLike | None,
+    name: str = "anchors",
+) -> _Given:
+    for what, x in ((name, anchors), ("truths", truths)):
+        _checks.one_set(what, x, 1)
+        _checks.are_regions((4,), "one box a row", **{what: x})
+    anchors, truths = jnp.asarray(anchors), jnp.asarray(truths)
+    masks = []
+    for what, mask, x in (("where", where, truths), ("anchor_where", anchor_where, anchors)):
+        mask = jnp.ones(x.shape[:1], bool) if mask is None else mask
+        _checks.mask(what, mask, x.shape[:1])
+        masks.append(jnp.broadcast_to(mask, x.shape[:1]))
+    where, anchor_where = masks
+    dtype = _checks.working_dtype(anchors, truths)
+    anchors, truths = (
+        jax.lax.stop_gradient(masked(x, mask).astype(dtype))
+        for x, mask in ((anchors, anchor_where), (truths, where))
+    )
+    return _Given(anchors, truths, anchor_where, anchor_where[:, None] & where[None])
+
+
+def _classes(given: _Given, scores: ArrayLike, labels: ArrayLike) -> Array:
+    """The checked scores of the classes, `[A, K]`, 0 for predictions that do not count."""
+    _checks.table("scores", scores)
+    if scores.shape[0] != len(given.anchors):
+        raise ValueError(
+            f"scores must have shape [{len(given.anchors)}, _] (one row a prediction), "
+            f"got {list(scores.shape)}"
+        )
+    _checks.is_array("labels", labels)
+    _checks.is_integer("labels", labels)
+    _checks.exact_shape("labels", labels, given.truths.shape[:1], "one label a truth")
+    scores = masked(jnp.asarray(scores), given.anchor_where)
+    dtype = _checks.working_dtype(scores, given.anchors)
+    return jax.lax.stop_gradient(scores.astype(dtype))
+
+
+def _of_class(values: Array, labels: ArrayLike) -> Array:
+    """The column of each truth's class, `[A, M]`, of values `[A, K]`."""
+    return values.take(jnp.asarray(labels), axis=1, mode="clip")
+
+
+def _points(given: _Given, centres: ArrayLike) -> Array:
+    _checks.is_array("centres", centres)
+    _checks.is_real("centres", centres)
+    _checks.exact_shape("centres", centres, (len(given.anchors), 2), "one centre a prediction")
+    centres = masked(jnp.asarray(centres), given.anchor_where)
+    return jax.lax.stop_gradient(centres.astype(given.anchors.dtype))
+
+
+def _inside(points: Array, regions: Array) -> Array:
+    """Whether points `[..., 2]` lie within boxes `[..., 4]`, and not on an edge."""
+    x, y = points[..., 0], points[..., 1]
+    x1, y1, x2, y2 = (regions[..., i] for i in range(4))
+    return (x1 < x) & (x < x2) & (y1 < y) & (y < y2)
+
+
+def _best_of_some_truth(given: _Given, overlap: Overlap) -> Array:
+    """Which anchors overlap some truth as much as any anchor does, and more than 0, `[A]`."""
+    count = len(given.truths)
+    with_all = jax.vmap(overlap, (0, None))
+
+    def column(j):
+        values = with_all(given.anchors, given.truths[j])
+        counts = given.pairs[:, j] & jnp.isfinite(values)
+        return jnp.where(counts, values, -jnp.inf)
+
+    def step(j, carry):
+        # Carried, and so stored: computed twice, a number might not equal itself.
+        best, values = carry
+        best = best | ((values == values.max()) & (values > 0))
+        return best, column(jnp.minimum(j + 1, count - 1))
+
+    return jax.lax.fori_loop(0, count, step, (given.anchor_where & False, column(0)))[0]
+
+
+def _claimed(
+    given: _Given,
+    places: Array,
+    chosen: Array,
+    worth: Array,
+    quality: Array,
+    own: Array | None = None,
+) -> Assignment:
+    """Gives each anchor to the truth at which it is worth most, of those that claim it.
+
+    Args:
+      given: the anchors.
+      places: of anchors, one row a truth, int `[M, n]`.
+      chosen: bool, `[M, n]`; which of them the truth claims.
+      worth: `[M, n]`.
+      quality: `[M, n]`.
+      own: bool, `[M, n]`, which comes before all worth; None for no such order.
+    """
+    size, count = given.pairs.shape
+    places = jnp.where(chosen, places, size).astype(jnp.int32)
+    if own is not None:
+        owned = jnp.zeros_like(given.anchor_where).at[places].max(own, mode="drop")
+        chosen = chosen & (own == owned.at[places].get(mode="fill", fill_value=False))
+        places = jnp.where(chosen, places, size)
+    most = (
+        jnp.full_like(given.anchors[:, 0], -jnp.inf, worth.dtype).at[places].max(worth, mode="drop")
+    )
+    wins = chosen & (worth == most.at[places].get(mode="fill", fill_value=jnp.inf))
+    truth = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], places.shape)
+    none = jnp.full_like(given.anchors[:, 0], count, jnp.int32)
+    indices = none.at[jnp.where(wins, places, size)].min(truth, mode="drop")
+    wins = wins & (truth == indices.at[places].get(mode="fill", fill_value=-1))
+    values = jnp.zeros_like(most).at[jnp.where(wins, places, size)].max(quality, mode="drop")
+    indices = jnp.where(indices < count, indices, -1)
+    return _assignment(given, indices, values, indices != indices)
+
+
+def _assignment(given: _Given, indices: Array, quality: Array, ignored: Array) -> Assignment:
+    valid = indices >= 0
+    quality = jax.lax.stop_gradient(jnp.where(valid, quality, 0))
+    return Assignment(indices, valid, ignored | ~given.anchor_where, quality)
+
+
+def _none(given: _Given) -> Assignment:
+    """Of no anchors or no truths."""
+    none = jnp.full_like(given.anchor_where, -1, jnp.int32)
+    return _assignment(given, none, none.astype(given.anchors.dtype), given.anchor_where & False)
