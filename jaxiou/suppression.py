@@ -1,33 +1,63 @@
-"""Removing duplicates among scored regions, for any overlap, on static shapes.
+"""Removing, rescoring or merging duplicates among scored regions, on static shapes.
 
-What holds for every function here, and is not repeated below:
+`nms` removes regions that repeat a better one; `soft_nms` and `matrix_nms` lower their
+scores; `weighted_boxes_fusion` and `non_maximum_merging` make one region of several. What
+holds for every function here, and is not repeated below:
 
-- **Arguments.** `regions`, `[N, *region]`, and `scores`, `[N]`, of one image; batches by
-  `jax.vmap`. `overlap` is any function of two single regions, compiled in: write it once,
-  not as a lambda in a loop.
-- **Order.** Higher scores come first; equal ones keep the lower index first. Regions that
-  score NaN or -inf, or that `where` leaves out, are never kept and suppress nothing,
-  whatever they hold.
-- **Thresholds** are compared strictly, in the type of the overlap, and may be traced. An
-  overlap of NaN is above none.
+- **One image.** `regions`, `[N, *region]`, and `scores`, `[N]`; N may be 0. Batches by
+  `jax.vmap`.
+- **Any overlap**, the library's or your own, called as `overlap(better, worse)`. It is
+  compiled in: write it once, not as a lambda in a loop.
+- **Order.** Best first; of equal scores the lower index. `min_score` is the least that stays.
+- **Left out** are regions where `where` is False, whatever they hold, and those that score
+  NaN or -inf. A region with NaN in it is kept for its score and meets none.
+- **Thresholds** are strict: an overlap has to exceed them. They may be traced, and are
+  compared in the type of the overlap.
 - **Labels.** With `labels`, integers `[N]`, regions of different labels do not meet.
+- **Sizes.** Results have `max_outputs` rows, a Python int; behind the last valid one they
+  are 0, and indices -1.
+- **Gradients** of regions and scores pass through the arithmetic. Which regions are chosen,
+  and in which order, has none.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jaxtyping import Bool, Int, Real, Shaped
+from jaxtyping import Bool, Float, Int, Real, Shaped
 
 from jaxiou import _checks, boxes
 from jaxiou._compiled import compiled
+from jaxiou._fusion import (
+    MATRIX_DECAYS,
+    SOFT_DECAYS,
+    Groups,
+    clusters,
+    decay_by,
+    decided,
+    soft_steps,
+    suppressed,
+    with_gradient_of,
+)
 from jaxiou._greedy import Item, greedy
+from jaxiou._math import safe_divide
+from jaxiou._scored import classes, like, numbers, overlap_table, ranking, ranks, scored
 from jaxiou._typing import ArrayLike
-from jaxiou.pairing import Overlap, masked, region_rank_of, take
+from jaxiou.pairing import Overlap, masked, take
 
-__all__ = ["nms", "nms_from_overlaps", "Selection"]
+__all__ = [
+    "nms",
+    "nms_from_overlaps",
+    "soft_nms",
+    "matrix_nms",
+    "weighted_boxes_fusion",
+    "non_maximum_merging",
+    "Selection",
+    "Rescored",
+    "Merged",
+]
 
 
 class Selection(NamedTuple):
@@ -52,6 +82,32 @@ class Selection(NamedTuple):
           `[..., max_outputs, *rest]`, of the type of `x`.
         """
         return take(x, self.indices, self.valid, fill)
+
+
+class Rescored(NamedTuple):
+    """Regions with lowered scores, best first.
+
+    Attributes:
+      scores: `[max_outputs]`; 0 where `selection.valid` is False.
+      selection: which regions they belong to; `selection.take(regions)` gives them.
+    """
+
+    scores: Float[Array, "..."]
+    selection: Selection
+
+
+class Merged(NamedTuple):
+    """Regions that are each made of one or more of the input, best first.
+
+    Attributes:
+      regions: `[max_outputs, *region]`; 0 where `selection.valid` is False.
+      scores: `[max_outputs]`; 0 where `selection.valid` is False.
+      selection: the best region of each group; `selection.take(labels)` gives its label.
+    """
+
+    regions: Shaped[Array, "..."]
+    scores: Float[Array, "..."]
+    selection: Selection
 
 
 @compiled(static=("max_outputs", "overlap"))
@@ -104,22 +160,16 @@ def nms(
       Neubeck, Van Gool, "Efficient Non-Maximum Suppression", ICPR 2006; tiles against a
       buffer of kept boxes. torchvision's `nms` gives the same indices, of dynamic length.
     """
-    rank = region_rank_of(overlap, None)
-    _checks.one_set("regions", regions, rank)
-    region = jax.ShapeDtypeStruct(regions.shape[1:], regions.dtype)
-    _checks.one_number("overlap", jax.eval_shape(overlap, region, region))
-    scores = _ranks(scores, regions.shape[:1], where, min_score)
-    regions = jax.lax.stop_gradient(masked(regions, scores > -jnp.inf))
+    given = scored(overlap, max_outputs, regions, scores, labels, where, min_score)
     limit = _checks.scalar("threshold", threshold)
-    # Items last, so that one coordinate of many boxes lies side by side.
-    axis = -1 if rank == 1 else 0
+    # Boxes last, so that one coordinate of many lies side by side.
+    items, axis = (given.regions.T, -1) if given.regions.ndim == 2 else (given.regions, 0)
 
     def suppresses(a, b):
         value = overlap(a[1], b[1])
         return value > limit.astype(value.dtype)
 
-    items = regions.T if axis == -1 else regions
-    return _select(items, axis, suppresses, scores, labels, max_outputs)
+    return _select(items, axis, suppresses, given.scores, given.labels, max_outputs)
 
 
 @compiled(static=("max_outputs",))
@@ -163,31 +213,330 @@ def nms_from_overlaps(
     _checks.is_array("overlaps", overlaps)
     _checks.is_real("overlaps", overlaps)
     _checks.exact_shape("overlaps", overlaps, (total, total), "one row and one column a score")
-    scores = _ranks(scores, (total,), where, min_score)
+    _checks.count("max_outputs", max_outputs)
+    scores = ranks(scores, total, where, min_score, _checks.working_dtype(scores))
     table = jax.lax.stop_gradient(jnp.asarray(overlaps))
     table = table.astype(_checks.working_dtype(table))
     above = table > _checks.scalar("threshold", threshold).astype(table.dtype)
-    return _select((), (), lambda a, b: above[a[0], b[0]], scores, labels, max_outputs)
+    return _select(
+        (), (), lambda a, b: above[a[0], b[0]], scores, classes(labels, total), max_outputs
+    )
 
 
-def _ranks(
-    scores: ArrayLike,
-    shape: tuple[int, ...],
-    where: ArrayLike | None,
-    min_score: ArrayLike | float | None,
-) -> Array:
-    """The scores, `[N]`, and -inf for regions that take no part."""
-    _checks.is_array("scores", scores)
-    _checks.is_real("scores", scores)
-    _checks.exact_shape("scores", scores, shape, "one score a region")
-    scores = jnp.asarray(scores).astype(_checks.working_dtype(scores))
-    live = scores == scores
-    if where is not None:
-        _checks.mask("where", where, shape)
-        live = live & where
-    if min_score is not None:
-        live = live & (scores >= _checks.scalar("min_score", min_score).astype(scores.dtype))
-    return jax.lax.stop_gradient(jnp.where(live, scores, -jnp.inf))
+@compiled(static=("max_outputs", "method", "overlap"))
+def soft_nms(
+    regions: Shaped[ArrayLike, "n *region"],
+    scores: Real[ArrayLike, " n"],
+    *,
+    max_outputs: int,
+    method: Literal["gaussian", "linear"] = "gaussian",
+    sigma: Real[ArrayLike, ""] | float = 0.5,
+    threshold: Real[ArrayLike, ""] | float = 0.3,
+    min_score: Real[ArrayLike, ""] | float = 0.001,
+    overlap: Overlap = boxes.iou,
+    labels: Int[ArrayLike, " n"] | None = None,
+    where: Bool[ArrayLike, "#n"] | None = None,
+) -> Rescored:
+    """Lowers each region's score by its overlaps with all that are better.
+
+    The best region is taken, the scores of the others are multiplied by a decay of their
+    overlap with it, and so on with the best of what is left. Memory is of order N, and of
+    `max_outputs^2` where a gradient is taken.
+
+    Args:
+      regions: `[N, *region]`.
+      scores: `[N]`, at least 0.
+      max_outputs: how many regions are taken at most.
+      method: "gaussian" decays by `exp(-overlap^2 / sigma)`, "linear" by `1 - overlap` where
+        the overlap exceeds `threshold`.
+      sigma: how slowly "gaussian" decays, above 0.
+      threshold: of "linear".
+      min_score: a region whose score falls below it is dropped, and lowers no others.
+      overlap: a function of two single regions; 0 or less, and NaN, count as apart.
+      labels: integers, `[N]`; None lets all regions interact.
+      where: bool, `[N]`; regions that count.
+
+    Returns:
+      `Rescored(scores, selection)`, in the order in which regions are taken, so that scores
+      do not rise.
+
+    At the edges:
+      A region that meets no better one keeps its score. One that equals a better one is
+      left with `exp(-1 / sigma)` of it, and with 0 by "linear".
+
+    Gradient:
+      Of a score by the region's own, and by the overlaps with those that were taken before.
+
+    Example:
+      >>> regions = jnp.array([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.0], [8.0, 8.0, 9.0, 9.0]])
+      >>> scores = jnp.array([1.0, 0.8, 0.5])
+      >>> scores, selection = soft_nms(regions, scores, max_outputs=3, method="linear")
+      >>> print(scores, selection.indices)
+      [1.  0.5 0.2] [0 2 1]
+
+    Reference:
+      Bodla et al., "Soft-NMS: Improving Object Detection With One Line of Code", ICCV 2017,
+      https://arxiv.org/abs/1704.04503. The paper's "linear" starts at the threshold; here it
+      starts above it, like every threshold of this library.
+    """
+    given = scored(overlap, max_outputs, regions, scores, labels, where, min_score)
+    decay = decay_by(SOFT_DECAYS, method, given)
+    settings = numbers(given, sigma=sigma, threshold=threshold)
+    (least,) = numbers(given, min_score=min_score)
+
+    # The steps have no gradient: it would keep a number for each step and region. If one is
+    # wanted, it is that of the same product over those alone that were taken.
+    held = jax.lax.stop_gradient((given, settings, least))
+    indices, lowered = soft_steps(*held, decay, overlap, given.length(max_outputs))
+    valid = lowered > -jnp.inf
+    taken = given.take(indices, valid)
+    decays = decay(overlap_table(overlap, taken), *settings)
+    product, _ = jax.lax.scan(lambda x, row: (x * row, None), taken.scores, decays)
+    values = with_gradient_of(product, jnp.where(valid, lowered, 0))
+    return Rescored(_fit(values, max_outputs), _selection(indices, valid, max_outputs))
+
+
+@compiled(static=("max_outputs", "method", "candidates", "overlap"))
+def matrix_nms(
+    regions: Shaped[ArrayLike, "n *region"],
+    scores: Real[ArrayLike, " n"],
+    *,
+    max_outputs: int,
+    method: Literal["gaussian", "linear"] = "gaussian",
+    sigma: Real[ArrayLike, ""] | float = 2.0,
+    min_score: Real[ArrayLike, ""] | float = 0.05,
+    candidates: int = 500,
+    overlap: Overlap = boxes.iou,
+    labels: Int[ArrayLike, " n"] | None = None,
+    where: Bool[ArrayLike, "#n"] | None = None,
+) -> Rescored:
+    """Lowers all scores at once, by overlaps with better regions that are none's duplicate.
+
+    With `o_ij` the overlap of regions i and j, the score of j is multiplied by the least of
+    `decay(o_ij) / decay(c_i)` over the better regions i, where `c_i` is the greatest overlap
+    of i with one better still: the more i is a duplicate itself, the less it counts. It is
+    Soft-NMS without its steps, from a table of `candidates^2` overlaps.
+
+    Args:
+      regions: `[N, *region]`.
+      scores: `[N]`, at least 0.
+      max_outputs: how many regions are returned at most.
+      method: "gaussian" is `decay(o) = exp(-sigma o^2)`, "linear" is `1 - o`.
+      sigma: how fast "gaussian" decays; note that `soft_nms` divides by its own.
+      min_score: regions whose lowered score is below it are dropped.
+      candidates: how many regions, those of the highest scores, are looked at; an int.
+      overlap: a function of two single regions; 0 or less, and NaN, count as apart.
+      labels: integers, `[N]`; None lets all regions interact.
+      where: bool, `[N]`; regions that count.
+
+    Returns:
+      `Rescored(scores, selection)`, by falling lowered score; of equal ones the lower index
+      first.
+
+    At the edges:
+      A region that meets no better one keeps its score. One that equals the best is left
+      with `exp(-sigma)` of it, and with 0 by "linear", where `c_i = 1` divides nothing: an
+      exact duplicate lowers no other score.
+
+    Gradient:
+      Of a score by the region's own and by the two overlaps that decide; where several
+      decide equally, they share it.
+
+    Example:
+      >>> regions = jnp.array([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.0], [8.0, 8.0, 9.0, 9.0]])
+      >>> scores = jnp.array([1.0, 0.8, 0.5])
+      >>> scores, selection = matrix_nms(regions, scores, max_outputs=3, method="linear")
+      >>> print(scores, selection.indices)
+      [1.  0.5 0.2] [0 2 1]
+
+    Reference:
+      Wang et al., "SOLOv2: Dynamic and Fast Instance Segmentation", NeurIPS 2020,
+      https://arxiv.org/abs/2003.10152.
+    """
+    given = scored(overlap, max_outputs, regions, scores, labels, where, min_score)
+    quotient = decay_by(MATRIX_DECAYS, method, given)
+    sigma, least = numbers(given, sigma=sigma, min_score=min_score)
+    _checks.count("candidates", candidates)
+    # Sorted, as XLA cannot shard a batch of top_k.
+    indices = ranking(given.scores, given.places)[: given.length(candidates)]
+    valid = jnp.take(given.scores, indices) > -jnp.inf
+    taken = given.take(indices, valid)
+    table = overlap_table(overlap, taken)
+    held, o, s = jax.lax.stop_gradient((taken.scores, table, sigma))
+    lowered = held * quotient(o, o.max(axis=0)[:, None], s).min(axis=0)
+    values = with_gradient_of(decided(taken, table, quotient, sigma), lowered)
+    valid &= values >= least
+    values = jnp.where(valid, values, 0)
+    order = ranking(jnp.where(valid, values, -jnp.inf), indices)
+    indices, valid, values = (jnp.take(x, order) for x in (indices, valid, values))
+    return Rescored(_fit(values, max_outputs), _selection(indices, valid, max_outputs))
+
+
+@compiled(static=("max_outputs", "overlap"))
+def weighted_boxes_fusion(
+    regions: Shaped[ArrayLike, "n *region"],
+    scores: Real[ArrayLike, " n"],
+    *,
+    threshold: Real[ArrayLike, ""] | float = 0.55,
+    max_outputs: int,
+    num_models: Real[ArrayLike, ""] | float = 1,
+    overlap: Overlap = boxes.iou,
+    labels: Int[ArrayLike, " n"] | None = None,
+    where: Bool[ArrayLike, "#n"] | None = None,
+    min_score: Real[ArrayLike, ""] | float | None = None,
+) -> Merged:
+    """Fuses what several models found: clusters of regions become their weighted means.
+
+    Best first, each region joins the cluster whose mean so far it overlaps most, if by more
+    than `threshold`, and else begins a cluster; of equal overlaps the cluster begun first
+    counts. A cluster's region is the mean of its members weighted by their scores, and its
+    score is `mean(scores) * min(num_models, members) / num_models`: what few of the models
+    found counts less. Work is of order N * `max_outputs`, memory of N + `max_outputs`.
+
+    Args:
+      regions: `[N, *region]`, of all models together, such as boxes or keypoints: numbers
+        whose mean means something, which an angle's does not.
+      scores: `[N]`, at least 0. To weigh the models, multiply each one's scores by a weight;
+        the mean of the models' weights has to be 1.
+      threshold: what an overlap has to exceed.
+      max_outputs: how many clusters there can be. Once as many are begun, which the best
+        regions do, a region that fits none of them is dropped; N loses none.
+      num_models: how many models the regions come from; a number.
+      overlap: a function of two single regions, here of a mean and a region.
+      labels: integers, `[N]`; None lets all regions interact.
+      where: bool, `[N]`; regions that count.
+      min_score: regions of a lower score are left out; None takes all.
+
+    Returns:
+      `Merged(regions, scores, selection)`, by falling fused score, where `selection` has the
+      best member of each cluster; of equal scores, that of lower index first.
+
+    At the edges:
+      Equal regions fuse to exactly themselves. Members of score 0 do not move the mean, and
+      a cluster of nothing else is its first member. An empty box overlaps none, and so is
+      its own cluster; the original drops it.
+
+    Gradient:
+      That of the means, with the clusters held as they are.
+
+    Example:
+      >>> regions = jnp.array([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.0], [8.0, 8.0, 9.0, 9.0]])
+      >>> scores = jnp.array([0.75, 0.25, 0.5])
+      >>> fused, scores, _ = weighted_boxes_fusion(regions, scores, max_outputs=2, num_models=2)
+      >>> print(fused, scores)
+      [[0.   0.   4.   3.75]
+       [8.   8.   9.   9.  ]] [0.5  0.25]
+
+    Reference:
+      Solovyev et al., "Weighted boxes fusion: Ensembling boxes from different object detection
+      models", Image and Vision Computing 2021, https://arxiv.org/abs/1910.13302; confidence
+      "avg" of the authors' package ensemble-boxes, for boxes of any unit.
+    """
+    given = scored(overlap, max_outputs, regions, scores, labels, where, min_score)
+    threshold, models = numbers(given, threshold=threshold, num_models=num_models)
+    given = given._replace(regions=given.regions.astype(given.scores.dtype))
+    held = jax.lax.stop_gradient((given, threshold))
+    groups = clusters(*held, overlap, given.length(max_outputs))
+
+    # Means of differences from each group's best, which are exactly 0 for equal regions.
+    best = groups.take_best(given)
+    weights = jnp.where(groups.member, given.scores, 0)
+    shifts = masked(given.regions, groups.member) - groups.spread(best.regions)
+    total, members = groups.sum(weights), groups.sum(groups.member.astype(weights.dtype))
+    moved = groups.sum(like(weights, shifts) * shifts)
+    fused = best.regions + safe_divide(moved, like(total, moved))
+    values = safe_divide(total, members) * jnp.minimum(models, members) / models
+    return _merged(fused, values, groups, max_outputs)
+
+
+@compiled(static=("max_outputs", "overlap", "merge"))
+def non_maximum_merging(
+    regions: Shaped[ArrayLike, "n *region"],
+    scores: Real[ArrayLike, " n"],
+    *,
+    threshold: Real[ArrayLike, ""] | float,
+    max_outputs: int,
+    overlap: Overlap = boxes.iou,
+    merge: Callable[[Array, Array], Array] = boxes.enclosing,
+    labels: Int[ArrayLike, " n"] | None = None,
+    where: Bool[ArrayLike, "#n"] | None = None,
+    min_score: Real[ArrayLike, ""] | float | None = None,
+) -> Merged:
+    """Greedy suppression in which a region absorbs those that it suppresses.
+
+    What `nms` keeps, in its order and with its scores, but each region merged with all that
+    it suppressed: pieces of one object, found in overlapping crops of an image, become one.
+    Work is of order N * `max_outputs`, memory of N + `max_outputs`.
+
+    Args:
+      regions: `[N, *region]`.
+      scores: `[N]`.
+      threshold: what an overlap has to exceed.
+      max_outputs: how many groups there are at most, those of the highest scores.
+      overlap: a function of two single regions.
+      merge: a function of two single regions that gives one, and that is associative and
+        commutative, as the grouping of its calls is not said. `boxes.enclosing` gives the box
+        around a group; for masks take `jnp.maximum`.
+      labels: integers, `[N]`; None lets all regions interact.
+      where: bool, `[N]`; regions that count.
+      min_score: regions of a lower score are left out; None takes all.
+
+    Returns:
+      `Merged(regions, scores, selection)`: a score is that of the group's best region, and
+      `selection` is what `nms` gives.
+
+    At the edges:
+      A region that suppresses none is as it was. Overlaps are those of the regions given, not
+      of merged ones, so a chain is not drawn into one group.
+
+    Gradient:
+      That of `merge`, with the groups held as they are; of a score by its own region's, 1.
+
+    Example:
+      >>> regions = jnp.array([[0.0, 0.0, 4.0, 4.0], [1.0, 0.0, 5.0, 4.0], [8.0, 8.0, 9.0, 9.0]])
+      >>> scores = jnp.array([0.75, 0.5, 0.25])
+      >>> merged, scores, _ = non_maximum_merging(regions, scores, threshold=0.5, max_outputs=2)
+      >>> print(merged, scores)
+      [[0. 0. 5. 4.]
+       [8. 8. 9. 9.]] [0.75 0.25]
+
+    Reference:
+      The grouping is that of `box_non_max_merge` in Roboflow's supervision,
+      https://github.com/roboflow/supervision, which also takes overlaps equal to the
+      threshold, and gives a group the mean of its scores weighted by area.
+    """
+    given = scored(overlap, max_outputs, regions, scores, labels, where, min_score)
+    (threshold,) = numbers(given, threshold=threshold)
+    one = jax.ShapeDtypeStruct(given.regions.shape[1:], given.regions.dtype)
+    merged = jax.eval_shape(merge, one, one)
+    _checks.one_region("merge", merged, one.shape)
+    given = given._replace(regions=given.regions.astype(merged.dtype))
+    held = jax.lax.stop_gradient((given, threshold))
+    groups = suppressed(*held, overlap, given.length(max_outputs))
+    rows = masked(given.regions, groups.member)
+    values = groups.take_best(given).scores
+    return _merged(groups.reduce(merge, rows), values, groups, max_outputs)
+
+
+def _merged(regions: Array, scores: Array, groups: Groups, max_outputs: int) -> Merged:
+    order = ranking(jnp.where(groups.valid, scores, -jnp.inf), groups.best)
+    regions, scores = masked(regions, groups.valid), masked(scores, groups.valid)
+    return Merged(
+        _fit(jnp.take(regions, order, axis=0), max_outputs),
+        _fit(jnp.take(scores, order), max_outputs),
+        _selection(jnp.take(groups.best, order), jnp.take(groups.valid, order), max_outputs),
+    )
+
+
+def _selection(indices: Array, valid: Array, size: int) -> Selection:
+    return Selection(_fit(jnp.where(valid, indices, -1), size, -1), _fit(valid, size))
+
+
+def _fit(x: Array, size: int, fill: int = 0) -> Array:
+    """The first `size` rows of `x`, and `fill` behind the last that it has."""
+    x = x[:size]
+    rows = jnp.full_like(x, fill, shape=(size - x.shape[0], *x.shape[1:]))
+    return jnp.concatenate([x, rows])
 
 
 def _select(
@@ -195,21 +544,18 @@ def _select(
     axes: Any,
     suppresses: Callable[[tuple[Array, Item], tuple[Array, Item]], Array],
     scores: Array,
-    labels: ArrayLike | None,
+    labels: Array | None,
     max_outputs: int,
 ) -> Selection:
     """`greedy` over items that have labels besides, if there are any."""
-    _checks.count("max_outputs", max_outputs)
     meet = suppresses
     if labels is not None:
-        _checks.is_array("labels", labels)
-        _checks.is_integer("labels", labels)
-        _checks.exact_shape("labels", labels, scores.shape, "one label a region")
-        items, axes = (items, jnp.asarray(labels)), (axes, 0)
+        items, axes = (items, labels), (axes, 0)
 
         def meet(a, b):
             (i, (first, label)), (j, (second, other)) = a, b
             return suppresses((i, first), (j, second)) & (label == other)
 
+    items, scores = jax.lax.stop_gradient((items, scores))
     indices = greedy(items, scores, meet, axes=axes, max_outputs=max_outputs)
     return Selection(indices, indices >= 0)

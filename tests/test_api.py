@@ -67,6 +67,22 @@ SIGNATURES = {
     "suppression.nms_from_overlaps": (
         "(overlaps, scores, *, threshold, max_outputs, labels=None, where=None, min_score=None)"
     ),
+    "suppression.soft_nms": (
+        "(regions, scores, *, max_outputs, method='gaussian', sigma=0.5, threshold=0.3,"
+        " min_score=0.001, overlap=iou, labels=None, where=None)"
+    ),
+    "suppression.matrix_nms": (
+        "(regions, scores, *, max_outputs, method='gaussian', sigma=2.0, min_score=0.05,"
+        " candidates=500, overlap=iou, labels=None, where=None)"
+    ),
+    "suppression.weighted_boxes_fusion": (
+        "(regions, scores, *, threshold=0.55, max_outputs, num_models=1, overlap=iou,"
+        " labels=None, where=None, min_score=None)"
+    ),
+    "suppression.non_maximum_merging": (
+        "(regions, scores, *, threshold, max_outputs, overlap=iou, merge=enclosing,"
+        " labels=None, where=None, min_score=None)"
+    ),
     "suppression.Selection.take": "(self, x, fill=0)",
     "testing.check_overlap": (
         "(overlap, *, regions=None, region_rank=None, symmetric=True, identity=1.0,"
@@ -124,7 +140,10 @@ LAYERS = [
     ["boxes", "rotated", "polygons", "masks"],
     ["variants", "cuboids", "gaussians"],  # each geometrically made of a kind above
     ["pairing"],
+    ["_scored"],
+    ["_fusion"],
     ["losses", "suppression", "assignment"],
+    ["assigners"],
     ["testing", "segmentation", "panoptic", "detection", "tracking"],
     ["metrics"],
     ["readers", "cli", "__main__"],
@@ -217,14 +236,24 @@ def test_no_parameter_is_called_like_a_module(name):
     assert not parameters & set(catalogue.public_modules())
 
 
+def is_tuple(annotation) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, tuple)
+
+
+def fields(kind):
+    """The fields of a NamedTuple, and those of the NamedTuples in it."""
+    for name, annotation in inspect.get_annotations(kind).items():
+        yield from fields(annotation) if is_tuple(annotation) else [(name, annotation)]
+
+
 def annotated(function):
     """Each parameter or result that holds arrays, with its annotation."""
     s = inspect.signature(function)
     for p in s.parameters.values():
         if p.name in DATA - {"overlap", "self"} | {"where", "height", "width", "running_mean"}:
             yield p.name, p.annotation
-    if isinstance(s.return_annotation, type) and issubclass(s.return_annotation, tuple):
-        yield from inspect.get_annotations(s.return_annotation).items()
+    if is_tuple(s.return_annotation):
+        yield from fields(s.return_annotation)
     elif "Callable" not in str(s.return_annotation) and s.return_annotation is not None:
         yield "returns", s.return_annotation
 
@@ -377,7 +406,10 @@ by_row = pytest.mark.parametrize(
     "row", [row for row in catalogue.ROWS if takes_boxes(row)], ids=lambda row: row.name
 )
 
-GENERIC = {"pairing.pairwise", "pairing.best_match", "losses.overlap_loss", "suppression.nms"}
+GENERIC = {"pairing.pairwise", "pairing.best_match", "losses.overlap_loss"} | {
+    f"suppression.{name}"
+    for name in ("nms", "soft_nms", "matrix_nms", "weighted_boxes_fusion", "non_maximum_merging")
+}
 """Here the overlap raises, for a single region and in the names of its own arguments."""
 
 

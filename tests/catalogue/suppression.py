@@ -37,6 +37,15 @@ def _selected_rows(rng):
     return selection, rng.integers(-128, 128, (3, 2)) / 8
 
 
+def _apart(rng):
+    """Five boxes, and scores that differ by a sixteenth or more."""
+    return box_set(rng, 5), (1 + rng.permutation(15)[:5]) / 16
+
+
+def _rescored(name):
+    return Row(name, _apart, (0, 1), leading=False, where=boxes_that_count)
+
+
 ROWS = [
     Row(
         "partial(suppression.nms, threshold=0.1, max_outputs=4)",
@@ -50,6 +59,13 @@ ROWS = [
         leading=False,
         where=_table_that_counts,
     ),
+    _rescored("partial(suppression.soft_nms, max_outputs=5)"),
+    _rescored("partial(suppression.matrix_nms, max_outputs=5)"),
+    _rescored("partial(suppression.matrix_nms, max_outputs=5, method='linear')"),
+    _rescored(
+        "partial(suppression.weighted_boxes_fusion, threshold=0.1, max_outputs=5, num_models=2)"
+    ),
+    _rescored("partial(suppression.non_maximum_merging, threshold=0.1, max_outputs=5)"),
     Row(
         "suppression.Selection.take",
         _selected_rows,
