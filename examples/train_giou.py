@@ -3,11 +3,12 @@
     python examples/train_giou.py
 
 A small convolutional network in plain JAX, its parameters a pytree, says for each cell of
-4 x 4 pixels whether a digit has its centre there, and how far away the digit's four sides are.
-optax trains the first by cross entropy and the second by a loss of `jaxiou.losses` (`--loss`
-compares them), on scenes drawn anew in every step from one part of the digits (`digits.py`).
-It takes one to two minutes on two CPU cores, and ends with a table and a picture,
-`outputs/train_giou.png`, of what is found in scenes of digits that it has never seen.
+4 x 4 pixels how far away the four sides of a digit are, and how well they will fit. optax
+trains the first by a loss of `jaxiou.losses` (`--loss` compares them) and the second by cross
+entropy, on scenes drawn anew in every step from one part of the digits (`digits.py`).
+`assigners.task_aligned` says which cell learns which digit, `suppression.nms` which cells
+count in the end. It takes one to two minutes on two CPU cores, and ends with a table and a
+picture, `outputs/train_giou.png`, of what is found in scenes of digits it has never seen.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from jaxiou import assignment, boxes, losses, pairwise, suppression
+from jaxiou import assigners, assignment, boxes, losses, pairwise, suppression
 from jaxiou.pairing import best_match
 
 STRIDE = 4  # pixels of a cell, either way
@@ -134,26 +135,29 @@ def centres() -> Array:
 # Training
 
 
-def nearness(point: Array, box: Array) -> Array:
-    """1 at the centre of the cell in which a box has its centre, 0.02 at the box's sides."""
-    middle = (jnp.floor((box[:2] + box[2:]) / 2 / STRIDE) + 0.5) * STRIDE
-    return jnp.exp(-16 * (((point - middle) / (box[2:] - box[:2])) ** 2).sum())
+def assign(scores: Array, predictions: Array, scenes: Scenes) -> assigners.Assignment:
+    """Which digit each cell learns: the cells within a digit that find it best learn it."""
+
+    def in_one(scores, predictions, truths, valid):
+        labels = jnp.zeros(len(truths), jnp.int32)  # one class
+        options = {"centres": centres(), "candidates": 9, "where": valid}
+        return assigners.task_aligned(predictions, truths, scores[:, None], labels, **options)
+
+    return jax.vmap(in_one)(scores, predictions, scenes.boxes, scenes.valid)
 
 
 def total_loss(parameters: dict, scenes: Scenes, box_loss: Callable[..., Array]) -> Array:
-    """Cross entropy of the cells, plus the box loss of those near a digit's centre."""
+    """The box loss of the cells that learn a digit, plus what is wrong with all scores."""
     logits, predictions = forward(parameters, scenes.images)
+    scores = jax.nn.sigmoid(logits)
+    assigned = assign(scores, predictions, scenes)
 
-    # Any function of two regions can be matched by: here a cell's centre and a box.
-    match = best_match(nearness)(centres(), scenes.boxes, where=scenes.valid[:, None, :])
-    near, targets = match.values, match.take(scenes.boxes)
-
-    inside = near > 0.3
-    location = losses.mean(box_loss(predictions, targets, where=inside), where=inside)
-    centre = (near == 1).astype(logits.dtype)
-    weights = jnp.where(near == 1, 1, (1 - near) ** 4)
-    entropy = weights * optax.sigmoid_focal_loss(logits, centre, gamma=2.0)
-    return 2 * location + entropy.sum() / centre.sum()
+    found, targets = assigned.valid, assigned.take(scenes.boxes)
+    location = losses.mean(box_loss(predictions, targets, where=found), where=found)
+    # A score is to be what its box is worth; one that is nearly right counts little.
+    entropy = optax.sigmoid_binary_cross_entropy(logits, assigned.quality)
+    entropy = (assigned.quality - scores) ** 2 * entropy
+    return 2 * location + entropy.sum() / jnp.maximum(assigned.quality.sum(), 1)
 
 
 def train(
