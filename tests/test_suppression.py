@@ -354,3 +354,21 @@ def test_a_table_that_is_not_square_is_an_error():
         suppression.nms_from_overlaps(
             np.zeros((3, 4), "f4"), np.zeros(3, "f4"), threshold=0.5, max_outputs=3
         )
+
+
+# What other platforms run ----------------------------------------------------------------------
+
+
+def test_the_form_for_accelerators_keeps_the_same(monkeypatch):
+    """The branch that CPU never takes, on CPU."""
+
+    def on_accelerators(*args, default, **_):
+        return default(*args)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", on_accelerators)
+    regions, scores = crowd(np.random.default_rng(0), 3000, side=2)
+    labels = np.random.default_rng(1).integers(0, 2, 3000).astype(np.int32)
+    wanted = greedy(table_of(regions), scores, 0.5, labels)
+    # Unwrapped, and so compiled anew: it takes several waves.
+    run = jax.jit(functools.partial(nms.__wrapped__, threshold=0.5, max_outputs=100))
+    assert_keeps(run(regions, scores, labels=labels), wanted, 100)
