@@ -8,27 +8,32 @@ What holds for every function here, and is not repeated below:
   whatever they hold. `anchor_where`, bool `[A]`, is False for anchors that do not count, such
   as those that reach over the image: they are ignored. Without truths all others are
   negative.
-- **Not finite.** An overlap, score or cost that is not a finite number is no match.
+- **No match** is an overlap, score or cost that is not a finite number, and a truth whose
+  label is none of the classes of the scores, 0 to K - 1.
 - **Ties** go to the lower index, of anchors and of truths.
 - **Memory** is of the order of A x M at most, and never A x M x classes.
 - **Gradient.** None: these are targets, under `stop_gradient`.
 """
 
-from typing import Literal, NamedTuple
+import functools
+from typing import Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
-from jaxtyping import Bool, Float, Int, Real, Shaped
+from jaxtyping import Bool, Float, Int, Integer, Real, Shaped
 
 from jaxiou import _checks, boxes
 from jaxiou._compiled import compiled
-from jaxiou._math import safe_divide
+from jaxiou._math import product, safe_divide
 from jaxiou._typing import ArrayLike
 from jaxiou.assignment import Matching, maximum_matching
 from jaxiou.pairing import Overlap, best_match, masked, pairwise, take
 
 __all__ = ["max_iou", "atss", "simota", "task_aligned", "set_matching", "Assignment"]
+
+Number: TypeAlias = Real[ArrayLike, ""] | float
 
 
 class Assignment(NamedTuple):
@@ -65,8 +70,8 @@ def max_iou(
     anchors: Real[ArrayLike, "a 4"],
     truths: Real[ArrayLike, "m 4"],
     *,
-    positive: Real[ArrayLike, ""] | float = 0.7,
-    negative: Real[ArrayLike, ""] | float = 0.3,
+    positive: Number = 0.7,
+    negative: Number = 0.3,
     low_quality: bool = True,
     overlap: Overlap = boxes.iou,
     where: Bool[ArrayLike, " m"] | None = None,
@@ -105,15 +110,16 @@ def max_iou(
       Ren et al., "Faster R-CNN", NeurIPS 2015, https://arxiv.org/abs/1506.01497.
     """
     given = _given(anchors, truths, where, anchor_where)
-    positive = _checks.scalar("positive", positive).astype(given.anchors.dtype)
-    negative = _checks.scalar("negative", negative).astype(given.anchors.dtype)
+    positive, negative = _numbers(given, positive=positive, negative=negative)
     if given.pairs.size == 0:
         return _none(given)
-    match = best_match(overlap)(given.anchors, given.truths, where=given.pairs)
-    valid = match.valid & (match.values >= positive)
+    overlap = _finite(overlap)
+    match = best_match(overlap)(given.anchors, given.truths, where=given.where[None])
+    matched = match.valid & given.anchor_where
+    valid = matched & (match.values >= positive)
     if low_quality:
-        valid = valid | (match.valid & _best_of_some_truth(given, overlap))
-    ignored = match.valid & (match.values >= negative) & ~valid
+        valid = valid | (matched & _best_of_some_truth(given, overlap))
+    ignored = matched & (match.values >= negative) & ~valid
     return _assignment(given, jnp.where(valid, match.indices, -1), match.values, ignored)
 
 
@@ -162,6 +168,9 @@ def atss(
       Adaptive Training Sample Selection", CVPR 2020, https://arxiv.org/abs/1912.02424.
     """
     given = _given(anchors, truths, where, anchor_where)
+    _checks.count("candidates", candidates)
+    for size in level_sizes:
+        _checks.count("level_sizes", size)
     if sum(level_sizes) != len(given.anchors):
         raise ValueError(
             f"level_sizes must sum to the {len(given.anchors)} anchors, got {list(level_sizes)}"
@@ -169,29 +178,29 @@ def atss(
     if given.pairs.size == 0:
         return _none(given)
     centres = boxes.to_cxcywh(given.anchors)[:, :2]
-    (ax, ay), (bx, by) = centres.T, boxes.to_cxcywh(given.truths)[:, :2].T
-    distances = (ax[None] - bx[:, None]) ** 2 + (ay[None] - by[:, None]) ** 2
-    nearness = jnp.where(given.pairs.T & jnp.isfinite(distances), -distances, -jnp.inf)
+    x, y = (boxes.to_cxcywh(given.truths)[:, i] for i in range(2))
+    dx, dy = centres[:, :1] - x[None], centres[:, 1:] - y[None]
+    distances = product(dx, dx) + product(dy, dy)  # equal ones stay equal
+    pairs = pairwise(_finite(overlap))(given.anchors, given.truths)
+    nearness = jnp.where(given.pairs & jnp.isfinite(distances), -distances, -jnp.inf)
+    levels = jnp.split(nearness, np.cumsum(level_sizes)[:-1])
+    near = jnp.concatenate(
+        [_rank(level, candidates) < candidates for level in levels if len(level)]
+    )
+    near = near & (pairs > -jnp.inf)
 
-    near, start = [], 0
-    for size in level_sizes:
-        if size:
-            level = nearness[:, start : start + size]
-            values, places = jax.lax.top_k(level, min(candidates, size))
-            near.append((values, places + start))
-        start += size
-    values, places = (jnp.concatenate(parts, axis=1) for parts in zip(*near, strict=True))
-
-    pairs = jax.vmap(jax.vmap(overlap, (0, None)))(given.anchors[places], given.truths)
-    counts = (values > -jnp.inf) & jnp.isfinite(pairs)
-    pairs = jnp.where(counts, pairs, 0)
-    number = counts.sum(axis=1, dtype=jnp.int32).astype(pairs.dtype)
-    mean = safe_divide(pairs.sum(axis=1), number)
-    spread = jnp.where(counts, pairs - mean[:, None], 0) ** 2
-    deviation = jnp.sqrt(safe_divide(spread.sum(axis=1), jnp.maximum(number - 1, 1)))
-    inside = jax.vmap(_inside)(centres[places], given.truths)
-    chosen = counts & (pairs >= (mean + deviation)[:, None]) & inside
-    return _claimed(given, places, chosen, pairs, pairs)
+    number = near.sum(axis=0, dtype=jnp.int32).astype(pairs.dtype)
+    mean = safe_divide(jnp.where(near, pairs, 0).sum(axis=0), number)
+    # The mean of equal overlaps is that overlap, which rounding would leave them below.
+    least, most = (
+        jnp.where(near, pairs, jnp.inf).min(axis=0),
+        jnp.where(near, pairs, -jnp.inf).max(axis=0),
+    )
+    mean = jnp.clip(mean, least, most)
+    spread = jnp.where(near, pairs - mean[None], 0) ** 2
+    deviation = jnp.sqrt(safe_divide(spread.sum(axis=0), jnp.maximum(number - 1, 1)))
+    claims = near & (pairs >= (mean + deviation)[None]) & _inside(centres, given.truths)
+    return _claimed(given, claims, claims, pairs, pairs)
 
 
 @compiled(static=("candidates", "overlap"))
@@ -199,13 +208,13 @@ def simota(
     predictions: Real[ArrayLike, "a 4"],
     truths: Real[ArrayLike, "m 4"],
     scores: Real[ArrayLike, "a k"],
-    labels: Int[ArrayLike, " m"],
+    labels: Integer[ArrayLike, " m"],
     *,
     centres: Real[ArrayLike, "a 2"],
     strides: Real[ArrayLike, "#a"],
-    radius: float = 2.5,
+    radius: Number = 2.5,
     candidates: int = 10,
-    overlap_weight: float = 3.0,
+    overlap_weight: Number = 3.0,
     overlap: Overlap = boxes.iou,
     where: Bool[ArrayLike, " m"] | None = None,
     anchor_where: Bool[ArrayLike, " a"] | None = None,
@@ -237,9 +246,10 @@ def simota(
       An `Assignment`; its quality is the overlap with the prediction's truth.
 
     At the edges:
-      A prediction that several truths take learns the one at which it is cheapest. Its own
-      box and centre come before cost without a large number added to it. Probabilities and
-      overlaps below 1e-8 count as 1e-8 under the logarithm.
+      A prediction that several truths take learns the one at which it is cheapest, which
+      may be a truth that did not take it, as in YOLOX. Its own box and centre come before
+      cost without a large number added to it. Probabilities and overlaps below 1e-8 count
+      as 1e-8 under the logarithm.
 
     Example:
       >>> predictions = jnp.array([[0.0, 0, 4, 4], [0, 0, 3, 4], [9, 9, 10, 10]])
@@ -253,43 +263,36 @@ def simota(
     Reference:
       Ge et al., "YOLOX: Exceeding YOLO Series in 2021", https://arxiv.org/abs/2107.08430.
     """
-    given = _given(predictions, truths, where, anchor_where, "predictions")
-    classes = _classes(given, scores, labels)
-    centres = _points(given, centres)
-    _checks.is_array("strides", strides)
-    strides = jnp.asarray(strides).astype(centres.dtype)
+    given, classes, labels = _predicted(predictions, truths, scores, labels, where, anchor_where)
+    centres, strides = _points(given, centres), _strides(given, strides)
+    radius, overlap_weight = _numbers(given, radius=radius, overlap_weight=overlap_weight)
     _checks.count("candidates", candidates)
     if given.pairs.size == 0:
         return _none(given)
-    inside = _inside(centres[:, None], given.truths[None])
-    middle = boxes.to_cxcywh(given.truths)[:, :2]
-    reach = radius * strides[:, None]
-    around = jnp.concatenate([middle[None] - reach[..., None], middle[None] + reach[..., None]], -1)
-    central = _inside(centres[:, None], around)
-    inside, central = inside & given.pairs, central & given.pairs
-    takes_part = (inside | central).any(axis=1)[:, None] & given.pairs
-    preferred = inside & central
+    x, y = (boxes.to_cxcywh(given.truths)[:, i] for i in range(2))
+    away = jnp.maximum(jnp.abs(centres[:, :1] - x[None]), jnp.abs(centres[:, 1:] - y[None]))
+    inside = given.pairs & _inside(centres, given.truths)
+    central = given.pairs & (away < (radius * strides)[:, None])
+    takes_part = (inside | central).any(axis=1)
 
     pairs = pairwise(overlap)(given.anchors, given.truths)
     no, yes = (-jnp.log(jnp.maximum(x, FLOOR)) for x in (1 - classes, classes))
     entropy = no.sum(axis=1)[:, None] + _of_class(yes - no, labels)
     costs = entropy - overlap_weight * jnp.log(jnp.maximum(pairs, FLOOR))
-    allowed = takes_part & jnp.isfinite(pairs) & jnp.isfinite(costs)
+    allowed = given.pairs & takes_part[:, None] & jnp.isfinite(pairs) & jnp.isfinite(costs)
+    first = allowed & inside & central
     pairs = jnp.where(allowed, pairs, 0)
 
-    most = min(candidates, len(pairs))
-    number = jax.lax.top_k(pairs.T, most)[0].sum(axis=1)
-    number = jnp.maximum(jnp.floor(number), 1)
-    first = jax.lax.top_k(jnp.where(allowed & preferred, -costs, -jnp.inf).T, most)
-    then = jax.lax.top_k(jnp.where(allowed & ~preferred, -costs, -jnp.inf).T, most)
-    # The preferred come first, each list in order of cost, and what is no pair at the end.
-    values, places = (jnp.concatenate(parts, axis=1) for parts in zip(first, then, strict=True))
-    is_pair = values > -jnp.inf
-    rank = jnp.cumsum(is_pair, axis=1, dtype=jnp.int32).astype(number.dtype)
-    chosen = is_pair & (rank <= number[:, None])
-    own = jnp.broadcast_to(jnp.arange(2 * most) < most, values.shape)
-    at = jnp.take_along_axis(pairs.T, places, axis=1)
-    return _claimed(given, places, chosen, values, at, own)
+    best = _rank(pairs, candidates) < candidates
+    number = jnp.maximum(jnp.floor(jnp.where(best, pairs, 0).sum(axis=0)), 1).astype(jnp.int32)
+    number = jnp.minimum(number, candidates)[None]
+    # The others come after all that are first.
+    before = first.sum(axis=0, dtype=jnp.int32)[None]
+    rank_first, rank = (
+        _rank(jnp.where(x, -costs, -jnp.inf), candidates) for x in (first, allowed & ~first)
+    )
+    claims = (rank_first < number) | (rank < number - before)
+    return _claimed(given, claims, allowed, -costs, pairs, first)
 
 
 @compiled(static=("candidates", "overlap"))
@@ -297,11 +300,11 @@ def task_aligned(
     predictions: Real[ArrayLike, "a 4"],
     truths: Real[ArrayLike, "m 4"],
     scores: Real[ArrayLike, "a k"],
-    labels: Int[ArrayLike, " m"],
+    labels: Integer[ArrayLike, " m"],
     *,
     centres: Real[ArrayLike, "a 2"],
-    alpha: float = 1.0,
-    beta: float = 6.0,
+    alpha: Number = 1.0,
+    beta: Number = 6.0,
     candidates: int = 13,
     overlap: Overlap = boxes.iou,
     where: Bool[ArrayLike, " m"] | None = None,
@@ -332,9 +335,10 @@ def task_aligned(
       highest overlap among the predictions that learn it.
 
     At the edges:
-      A prediction that several truths take learns the one that it overlaps most. A pair of
-      t = 0 is no match, so a truth that nothing overlaps has no prediction; ultralytics
-      then takes those of the lowest index. A centre on the edge of a truth is not within it.
+      A prediction that several truths take learns the one that it overlaps most of those that
+      it may learn, as in ultralytics; in mmdet, of those that take it. A pair of t = 0 is no
+      match, so a truth that nothing overlaps has no prediction; ultralytics then takes those
+      of the lowest index. A centre on the edge of a truth is not within it.
 
     Example:
       >>> predictions = jnp.array([[0.0, 0, 4, 4], [0, 0, 3, 4], [9, 9, 10, 10]])
@@ -349,30 +353,24 @@ def task_aligned(
       Feng et al., "TOOD: Task-aligned One-stage Object Detection", ICCV 2021,
       https://arxiv.org/abs/2108.07755.
     """
-    given = _given(predictions, truths, where, anchor_where, "predictions")
-    classes = _classes(given, scores, labels)
+    given, classes, labels = _predicted(predictions, truths, scores, labels, where, anchor_where)
     centres = _points(given, centres)
+    alpha, beta = _numbers(given, alpha=alpha, beta=beta)
     _checks.count("candidates", candidates)
     if given.pairs.size == 0:
         return _none(given)
-    inside = _inside(centres[:, None], given.truths[None])
     pairs = pairwise(overlap)(given.anchors, given.truths)
     aligned = _of_class(classes, labels) ** alpha * jnp.maximum(pairs, 0) ** beta
-    allowed = given.pairs & inside & jnp.isfinite(aligned) & (aligned > 0)
+    allowed = given.pairs & _inside(centres, given.truths) & jnp.isfinite(aligned) & (aligned > 0)
     aligned, pairs = jnp.where(allowed, aligned, 0), jnp.where(allowed, pairs, 0)
 
-    values, places = jax.lax.top_k(aligned.T, min(candidates, len(pairs)))
-    at = jnp.take_along_axis(pairs.T, places, axis=1)
-    assigned = _claimed(given, places, values > 0, at, at)
+    claims = allowed & (_rank(aligned, candidates) < candidates)
+    assigned = _claimed(given, claims, allowed, pairs, pairs)
     # Of those that have stayed with each truth, the highest metric and the highest overlap.
-    truth = jnp.where(assigned.valid, assigned.indices, given.truths.shape[0])
-    nothing = jnp.zeros_like(aligned[0])
-    metric = jnp.take_along_axis(aligned, jnp.maximum(assigned.indices, 0)[:, None], axis=1)[:, 0]
-    most_aligned = nothing.at[truth].max(metric, mode="drop")
-    most_overlap = nothing.at[truth].max(assigned.quality, mode="drop")
-    scale = safe_divide(most_overlap, most_aligned)
-    quality = metric * scale.take(truth, mode="clip")
-    return assigned._replace(quality=jnp.where(assigned.valid, quality, 0))
+    own = assigned.indices[:, None] == _places(given.truths)[None]
+    aligned, pairs = jnp.where(own, aligned, 0), jnp.where(own, pairs, 0)
+    scale = safe_divide(pairs.max(axis=0), aligned.max(axis=0))
+    return assigned._replace(quality=(aligned * scale[None]).max(axis=1))
 
 
 @compiled(static=("overlap", "solver"))
@@ -380,11 +378,11 @@ def set_matching(
     predictions: Real[ArrayLike, "a 4"],
     truths: Real[ArrayLike, "m 4"],
     scores: Real[ArrayLike, "a k"],
-    labels: Int[ArrayLike, " m"],
+    labels: Integer[ArrayLike, " m"],
     *,
-    class_weight: float = 1.0,
-    l1_weight: float = 5.0,
-    overlap_weight: float = 2.0,
+    class_weight: Number = 1.0,
+    l1_weight: Number = 5.0,
+    overlap_weight: Number = 2.0,
     overlap: Overlap = boxes.giou,
     solver: Literal["optax", "scipy"] = "optax",
     where: Bool[ArrayLike, " m"] | None = None,
@@ -427,12 +425,14 @@ def set_matching(
       Carion et al., "End-to-End Object Detection with Transformers", ECCV 2020,
       https://arxiv.org/abs/2005.12872.
     """
-    given = _given(predictions, truths, where, anchor_where, "predictions")
-    classes = _classes(given, scores, labels)
+    given, classes, labels = _predicted(predictions, truths, scores, labels, where, anchor_where)
+    class_weight, l1_weight, overlap_weight = _numbers(
+        given, class_weight=class_weight, l1_weight=l1_weight, overlap_weight=overlap_weight
+    )
     if given.pairs.size == 0:
         return maximum_matching(given.pairs.astype(classes.dtype), solver=solver)
     a, b = boxes.to_cxcywh(given.anchors), boxes.to_cxcywh(given.truths)
-    distance = sum(jnp.abs(x[:, None] - y[None]) for x, y in zip(a.T, b.T, strict=True))
+    distance = sum(jnp.abs(a[:, i, None] - b[None, :, i]) for i in range(4))
     worth = class_weight * _of_class(classes, labels) - l1_weight * distance
     worth = worth + overlap_weight * pairwise(overlap)(given.anchors, given.truths)
     return maximum_matching(worth, where=given.pairs, solver=solver)
@@ -443,12 +443,16 @@ FLOOR = 1e-8
 
 
 class _Given(NamedTuple):
-    """Anchors and truths with zeros where they do not count, and the masks."""
+    """Anchors and truths with zeros where they do not count, and which do."""
 
     anchors: Array
     truths: Array
     anchor_where: Array
-    pairs: Array
+    where: Array
+
+    @property
+    def pairs(self) -> Array:
+        return self.anchor_where[:, None] & self.where[None]
 
 
 def _given(
@@ -457,59 +461,122 @@ def _given(
     where: ArrayLike | None,
     anchor_where: ArrayLike | None,
     name: str = "anchors",
+    also: tuple[ArrayLike, ...] = (),
 ) -> _Given:
+    """The checked sets, in the float type that these and `also` call for."""
     for what, x in ((name, anchors), ("truths", truths)):
         _checks.one_set(what, x, 1)
         _checks.are_regions((4,), "one box a row", **{what: x})
     anchors, truths = jnp.asarray(anchors), jnp.asarray(truths)
     masks = []
     for what, mask, x in (("where", where, truths), ("anchor_where", anchor_where, anchors)):
-        mask = jnp.ones(x.shape[:1], bool) if mask is None else mask
+        mask = jnp.ones_like(x, bool, shape=x.shape[:1]) if mask is None else mask
         _checks.mask(what, mask, x.shape[:1])
         masks.append(jnp.broadcast_to(mask, x.shape[:1]))
     where, anchor_where = masks
-    dtype = _checks.working_dtype(anchors, truths)
+    dtype = _checks.working_dtype(anchors, truths, *also)
     anchors, truths = (
         jax.lax.stop_gradient(masked(x, mask).astype(dtype))
         for x, mask in ((anchors, anchor_where), (truths, where))
     )
-    return _Given(anchors, truths, anchor_where, anchor_where[:, None] & where[None])
+    return _Given(anchors, truths, anchor_where, where)
 
 
-def _classes(given: _Given, scores: ArrayLike, labels: ArrayLike) -> Array:
-    """The checked scores of the classes, `[A, K]`, 0 for predictions that do not count."""
+def _numbers(given: _Given, **numbers: ArrayLike | float) -> list[Array]:
+    dtype = given.anchors.dtype
+    return [_checks.scalar(name, x).astype(dtype) for name, x in numbers.items()]
+
+
+def _predicted(
+    predictions: ArrayLike,
+    truths: ArrayLike,
+    scores: ArrayLike,
+    labels: ArrayLike,
+    where: ArrayLike | None,
+    anchor_where: ArrayLike | None,
+) -> tuple[_Given, Array, Array]:
+    """The checked sets, where truths whose label is no class do not count; scores; labels."""
     _checks.table("scores", scores)
-    if scores.shape[0] != len(given.anchors):
-        raise ValueError(
-            f"scores must have shape [{len(given.anchors)}, _] (one row a prediction), "
-            f"got {list(scores.shape)}"
-        )
+    given = _given(predictions, truths, where, anchor_where, "predictions", (scores,))
+    count = len(given.anchors)
+    _checks.exact_shape("scores", scores, (count, scores.shape[1]), "one row a prediction")
     _checks.is_array("labels", labels)
     _checks.is_integer("labels", labels)
     _checks.exact_shape("labels", labels, given.truths.shape[:1], "one label a truth")
-    scores = masked(jnp.asarray(scores), given.anchor_where)
-    dtype = _checks.working_dtype(scores, given.anchors)
-    return jax.lax.stop_gradient(scores.astype(dtype))
+    labels = jnp.asarray(labels).astype(jnp.int32)
+    is_class = (labels >= 0) & (labels < scores.shape[1])
+    given = given._replace(where=given.where & is_class)
+    return given, _counted(given, scores), labels
 
 
-def _of_class(values: Array, labels: ArrayLike) -> Array:
-    """The column of each truth's class, `[A, M]`, of values `[A, K]`."""
-    return values.take(jnp.asarray(labels), axis=1, mode="clip")
+def _of_class(values: Array, labels: Array) -> Array:
+    """The column of each truth's class, `[A, M]`, of values `[A, K]`; 0 where K is 0."""
+    if values.size == 0:
+        return jnp.zeros_like(values, shape=(len(values), len(labels)))
+    return jnp.take(values, labels, axis=1, mode="clip")
 
 
 def _points(given: _Given, centres: ArrayLike) -> Array:
     _checks.is_array("centres", centres)
     _checks.is_real("centres", centres)
     _checks.exact_shape("centres", centres, (len(given.anchors), 2), "one centre a prediction")
-    centres = masked(jnp.asarray(centres), given.anchor_where)
-    return jax.lax.stop_gradient(centres.astype(given.anchors.dtype))
+    return _counted(given, centres)
+
+
+def _strides(given: _Given, strides: ArrayLike) -> Array:
+    count = len(given.anchors)
+    _checks.is_array("strides", strides)
+    _checks.is_real("strides", strides)
+    if strides.shape != (1,):
+        _checks.exact_shape("strides", strides, (count,), "one stride a prediction, or one for all")
+    return _counted(given, jnp.broadcast_to(strides, (count,)))
+
+
+def _counted(given: _Given, x: ArrayLike) -> Array:
+    """`x`, one row a prediction, with zeros for those that do not count."""
+    x = masked(jnp.asarray(x), given.anchor_where)
+    return jax.lax.stop_gradient(x.astype(given.anchors.dtype))
+
+
+def _places(x: Array) -> Array:
+    return jnp.arange(x.shape[0], dtype=jnp.int32)
 
 
 def _inside(points: Array, regions: Array) -> Array:
-    """Whether points `[..., 2]` lie within boxes `[..., 4]`, and not on an edge."""
-    x, y = points[..., 0], points[..., 1]
-    x1, y1, x2, y2 = (regions[..., i] for i in range(4))
+    """Which points `[A, 2]` lie within which boxes `[M, 4]`, and not on an edge, `[A, M]`."""
+    x, y = points[:, :1], points[:, 1:]
+    x1, y1, x2, y2 = (regions[None, :, i] for i in range(4))
     return (x1 < x) & (x < x2) & (y1 < y) & (y < y2)
+
+
+@functools.cache
+def _finite(overlap: Overlap) -> Overlap:
+    """The overlap, and minus infinity, which matches nothing, where it is not finite."""
+
+    def finite(a, b):
+        value = overlap(a, b)
+        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+    return finite
+
+
+def _rank(values: Array, count: int) -> Array:
+    """The place of each value among the `count` greatest of its column, int32, from 0.
+
+    `count` for all others, and for minus infinity. Of equals the first comes first.
+
+    Not `top_k`, which XLA cannot shard over a batch, and whose indices would have to be
+    scattered to a table: on CPU the loop of reductions takes twice its time.
+    """
+    at = _places(values)[:, None]
+
+    def step(i, rank):
+        left = jnp.where(rank == count, values, -jnp.inf)
+        best = left.max(axis=0)[None]
+        first = jnp.where((left == best) & (best > -jnp.inf), at, len(values)).min(axis=0)
+        return jnp.where(at == first[None], jnp.asarray(i, jnp.int32), rank)
+
+    return jax.lax.fori_loop(0, count, step, jnp.full_like(values, count, jnp.int32))
 
 
 def _best_of_some_truth(given: _Given, overlap: Overlap) -> Array:
@@ -518,9 +585,8 @@ def _best_of_some_truth(given: _Given, overlap: Overlap) -> Array:
     with_all = jax.vmap(overlap, (0, None))
 
     def column(j):
-        values = with_all(given.anchors, given.truths[j])
-        counts = given.pairs[:, j] & jnp.isfinite(values)
-        return jnp.where(counts, values, -jnp.inf)
+        counts = given.anchor_where & given.where[j]
+        return jnp.where(counts, with_all(given.anchors, given.truths[j]), -jnp.inf)
 
     def step(j, carry):
         # Carried, and so stored: computed twice, a number might not equal itself.
@@ -528,44 +594,41 @@ def _best_of_some_truth(given: _Given, overlap: Overlap) -> Array:
         best = best | ((values == values.max()) & (values > 0))
         return best, column(jnp.minimum(j + 1, count - 1))
 
-    return jax.lax.fori_loop(0, count, step, (given.anchor_where & False, column(0)))[0]
+    return jax.lax.fori_loop(0, count, step, (jnp.zeros_like(given.anchor_where), column(0)))[0]
 
 
 def _claimed(
     given: _Given,
-    places: Array,
-    chosen: Array,
+    claims: Array,
+    rivals: Array,
     worth: Array,
     quality: Array,
-    own: Array | None = None,
+    first: Array | None = None,
 ) -> Assignment:
-    """Gives each anchor to the truth at which it is worth most, of those that claim it.
+    """Gives each anchor to the truth that claims it, or that it is worth most to.
 
     Args:
       given: the anchors.
-      places: of anchors, one row a truth, int `[M, n]`.
-      chosen: bool, `[M, n]`; which of them the truth claims.
-      worth: `[M, n]`.
-      quality: `[M, n]`.
-      own: bool, `[M, n]`, which comes before all worth; None for no such order.
+      claims: which truths claim which anchors, bool `[A, M]`.
+      rivals: among which truths an anchor that several claim goes to one, bool `[A, M]`.
+      worth: `[A, M]`.
+      quality: `[A, M]`.
+      first: pairs that come before all others, bool `[A, M]`.
     """
-    size, count = given.pairs.shape
-    places = jnp.where(chosen, places, size).astype(jnp.int32)
-    if own is not None:
-        owned = jnp.zeros_like(given.anchor_where).at[places].max(own, mode="drop")
-        chosen = chosen & (own == owned.at[places].get(mode="fill", fill_value=False))
-        places = jnp.where(chosen, places, size)
-    most = (
-        jnp.full_like(given.anchors[:, 0], -jnp.inf, worth.dtype).at[places].max(worth, mode="drop")
-    )
-    wins = chosen & (worth == most.at[places].get(mode="fill", fill_value=jnp.inf))
-    truth = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], places.shape)
-    none = jnp.full_like(given.anchors[:, 0], count, jnp.int32)
-    indices = none.at[jnp.where(wins, places, size)].min(truth, mode="drop")
-    wins = wins & (truth == indices.at[places].get(mode="fill", fill_value=-1))
-    values = jnp.zeros_like(most).at[jnp.where(wins, places, size)].max(quality, mode="drop")
+    several = claims.sum(axis=1, dtype=jnp.int32) > 1
+    among = jnp.where(several[:, None], rivals, claims)
+    if first is not None:
+        some = (among & first).any(axis=1)[:, None]
+        among = among & (first | ~some)
+    worth = jnp.where(among, worth, -jnp.inf)
+    best = among & (worth == worth.max(axis=1)[:, None])
+    count = len(given.truths)
+    truths = _places(given.truths)[None]
+    indices = jnp.where(best, truths, count).min(axis=1)
+    values = jnp.where(truths == indices[:, None], quality, -jnp.inf).max(axis=1)
     indices = jnp.where(indices < count, indices, -1)
-    return _assignment(given, indices, values, indices != indices)
+    # None is ignored, which a constant would not say where the batch is sharded.
+    return _assignment(given, indices, values, indices < -1)
 
 
 def _assignment(given: _Given, indices: Array, quality: Array, ignored: Array) -> Assignment:

@@ -44,7 +44,7 @@ class Row:
     Attributes:
       name: the expression that makes the function, such as `boxes.iou`,
         `pairing.pairwise(boxes.iou)` or `partial(losses.iou_loss, form="log")`, over the
-        modules of `jaxiou`. It is evaluated again where retracing is tested.
+        modules of `jaxiou` and `np`. It is evaluated again where retracing is tested.
       item: makes one item's arguments from a generator: a pair of boxes, a pair of sets, one
         label map. Floats are float64 that bfloat16 and float16 hold exactly; arguments that
         are integers or bools by nature have that type. The tests stack eight items.
@@ -67,7 +67,7 @@ class Row:
 
     def make(self) -> Callable[..., Any]:
         modules = {name: getattr(jaxiou, name) for name in jaxiou.__all__}
-        return eval(self.name, {"partial": functools.partial, **modules})
+        return eval(self.name, {"partial": functools.partial, "np": np, **modules})
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
