@@ -762,3 +762,15 @@ def test_bad_arguments_are_errors_that_name_them():
                 continue
             with pytest.raises(error, match=f"^{name} must .*{text}"):
                 assign(**options | {name: value})
+
+
+def test_atss_takes_the_first_of_two_anchors_that_are_as_near():
+    """Also where the squares are rounded: a fused multiply-add would tell (p, q) from (q, p)."""
+    rng = np.random.default_rng(0)
+    p, q = rng.integers(-8192, 8192, (2, 300)) / 1024
+    centres = np.stack([np.stack([p, q], -1), np.stack([q, p], -1)], axis=1)
+    anchors = np.concatenate([centres - 1, centres + 1], axis=-1).astype(np.float32)
+    truths = np.float32([[-20, -20, 20, 20]])
+    run = functools.partial(atss, truths=truths, level_sizes=(2,), candidates=1)
+    assigned = jax.jit(jax.vmap(run))(anchors)
+    np.testing.assert_array_equal(assigned.indices, np.tile([0, -1], (300, 1)))
