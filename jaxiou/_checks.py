@@ -158,16 +158,18 @@ def positive(name: str, value: float) -> float:
     return float(value)
 
 
-def count(name: str, value: object) -> None:
-    """Raises unless `value` is a Python integer of 0 or more."""
+def count(name: str, value: object, least: int = 0) -> None:
+    """Raises unless `value` is a Python integer of `least` or more."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer, got {type(value).__name__}")
-    if value < 0:
-        raise ValueError(f"{name} must be 0 or more, got {value}")
+    if value < least:
+        raise ValueError(f"{name} must be {least} or more, got {value}")
 
 
 def scalar(name: str, value: ArrayLike | float) -> Array:
     """`value` as an array of rank 0; ValueError if it has axes."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}")
     x = jnp.asarray(value)
     is_real(name, x)
     if x.ndim != 0:
@@ -188,12 +190,16 @@ def one_of(name: str, value: object, choices: Collection[object]) -> None:
         raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}")
 
 
-def rows(name: str, x: ArrayLike, leading: Sequence[int]) -> None:
-    """Raises unless `x` has axes that broadcast to `leading`, and one more for its rows."""
+def rows(name: str, x: ArrayLike, leading: Sequence[int], count: int | None = None) -> None:
+    """Raises unless `x` has axes that broadcast to `leading`, and one more for its rows.
+
+    Of these there must be `count`; None stands for any number.
+    """
     is_array(name, x)
     sizes = zip(x.shape, leading, strict=False)
-    if x.ndim <= len(leading) or any(size not in (1, wanted) for size, wanted in sizes):
-        wanted = ", ".join([*map(str, leading), "_, ..."])
+    fits = x.ndim > len(leading) and all(size in (1, wanted) for size, wanted in sizes)
+    if not fits or (count is not None and x.shape[len(leading)] != count):
+        wanted = ", ".join([*map(str, leading), "_" if count is None else str(count), "..."])
         raise ValueError(f"{name} must have shape [{wanted}], got {list(x.shape)}")
 
 

@@ -51,6 +51,7 @@ class Matching(NamedTuple):
         Returns:
           `[..., R, *rest]`, of the type of `x`.
         """
+        _checks.rows("x", x, self.columns.shape[:-1], self.rows.shape[-1])
         return take(x, self.columns, self.valid, fill)
 
 
@@ -83,7 +84,7 @@ def maximum_matching(
         limit for minus infinity; with `where=scores >= least` it makes the most pairs that
         score `least`, if their number counts more than their total.
       solver: "optax" runs wherever JAX does. "scipy" calls
-        `scipy.optimize.linear_sum_assignment` on the host, in float64, one table at a time.
+        `scipy.optimize.linear_sum_assignment` on the host, one table at a time.
 
     Returns:
       A `Matching`.
@@ -95,7 +96,8 @@ def maximum_matching(
       of R times the spread of the scores; and without `minimum`, if single pairs are left
       out and not just rows and columns, of R times that.
 
-      Under `shard_map` the solver needs `check_vma=False`.
+      Scores that differ by 1e37 and more overflow float32. Optax's solver needs
+      `check_vma=False` under `shard_map`, and that for batches over an explicit mesh.
 
     Gradient:
       That of `total` is 1 for each pair's score and 0 for all else. The choice has none.
@@ -247,18 +249,20 @@ def _places(x: Array) -> Array:
 def _gains(scores: Array, allowed: Array, minimum: Array) -> Array:
     """What each pair adds to the sum that is to be greatest, `[R, C]`; 0 for no pair.
 
-    Without a minimum, all scores are lifted so far that one more pair is worth more than any
-    better choice. If all of some rows may be paired with all of some columns, as with
-    padding, any lift does, since another pair never stands in the way of one that is there.
+    Without a minimum, or with one far below all scores, these are lifted just so far that one
+    more pair is worth more than any better choice: more would cost bits. If all of some
+    rows may be paired with all of some columns, as with padding, any lift does, since another
+    pair never stands in the way of one that is there.
     """
     least = jnp.where(allowed, scores, jnp.inf).min()
     most = jnp.where(allowed, scores, -jnp.inf).max()
-    spread = jnp.where(allowed.any(), most - least, 0)
-    spread = jnp.where(spread > 0, spread, 1)
+    least, most = (jnp.where(jnp.isfinite(x), x, 0) for x in (least, most))
+    spread = jnp.where(most > least, most - least, 1)
     block = allowed.any(axis=1)[:, None] & allowed.any(axis=0)[None]
     lift = spread * jnp.where((block == allowed).all(), 1, min(scores.shape))
-    lifted = (scores - jnp.where(jnp.isfinite(least), least, 0)) + lift
-    gains = jnp.where(minimum == -jnp.inf, lifted, scores - jnp.minimum(minimum, 0))
+    worthless = jnp.minimum(minimum, 0)
+    lifted = (scores - least) + lift
+    gains = jnp.where(least - worthless > lift, lifted, scores - worthless)
     return jnp.where(allowed & (gains > 0), gains, 0)
 
 

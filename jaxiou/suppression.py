@@ -10,7 +10,8 @@ holds for every function here, and is not repeated below:
   compiled in: write it once, not as a lambda in a loop.
 - **Order.** Best first; of equal scores the lower index. `min_score` is the least that stays.
 - **Left out** are regions where `where` is False, whatever they hold, and those that score
-  NaN or -inf. A region with NaN in it is kept for its score and meets none.
+  NaN or -inf. A region with NaN in it is kept for its score and meets none; in `nms`,
+  if the overlap passes NaN on, as all of the library's do.
 - **Thresholds** are strict: an overlap has to exceed them. They may be traced, and are
   compared in the type of the overlap.
 - **Labels.** With `labels`, integers `[N]`, regions of different labels do not meet.
@@ -209,9 +210,9 @@ def nms_from_overlaps(
       >>> print(nms_from_overlaps(table, scores, threshold=0.5, max_outputs=2).indices)
       [0 2]
     """
+    _checks.table("overlaps", overlaps)
+    _checks.rows("scores", scores, ())
     total = scores.shape[0]
-    _checks.is_array("overlaps", overlaps)
-    _checks.is_real("overlaps", overlaps)
     _checks.exact_shape("overlaps", overlaps, (total, total), "one row and one column a score")
     _checks.count("max_outputs", max_outputs)
     scores = ranks(scores, total, where, min_score, _checks.working_dtype(scores))
@@ -251,7 +252,8 @@ def soft_nms(
         the overlap exceeds `threshold`.
       sigma: how slowly "gaussian" decays, above 0.
       threshold: of "linear".
-      min_score: a region whose score falls below it is dropped, and lowers no others.
+      min_score: a region whose score falls below it is dropped, and lowers no others; 0
+        drops none.
       overlap: a function of two single regions; 0 or less, and NaN, count as apart.
       labels: integers, `[N]`; None lets all regions interact.
       where: bool, `[N]`; regions that count.
@@ -323,8 +325,9 @@ def matrix_nms(
       max_outputs: how many regions are returned at most.
       method: "gaussian" is `decay(o) = exp(-sigma o^2)`, "linear" is `1 - o`.
       sigma: how fast "gaussian" decays; note that `soft_nms` divides by its own.
-      min_score: regions whose lowered score is below it are dropped.
-      candidates: how many regions, those of the highest scores, are looked at; an int.
+      min_score: regions whose lowered score is below it are dropped; 0 drops none.
+      candidates: how many regions, those of the highest scores, are looked at; an int of 1
+        or more.
       overlap: a function of two single regions; 0 or less, and NaN, count as apart.
       labels: integers, `[N]`; None lets all regions interact.
       where: bool, `[N]`; regions that count.
@@ -356,7 +359,7 @@ def matrix_nms(
     given = scored(overlap, max_outputs, regions, scores, labels, where, min_score)
     quotient = decay_by(MATRIX_DECAYS, method, given)
     sigma, least = numbers(given, sigma=sigma, min_score=min_score)
-    _checks.count("candidates", candidates)
+    _checks.count("candidates", candidates, least=1)
     # Sorted, as XLA cannot shard a batch of top_k.
     indices = ranking(given.scores, given.places)[: given.length(candidates)]
     valid = jnp.take(given.scores, indices) > -jnp.inf
@@ -394,14 +397,14 @@ def weighted_boxes_fusion(
     found counts less. Work is of order N * `max_outputs`, memory of N + `max_outputs`.
 
     Args:
-      regions: `[N, *region]`, of all models together, such as boxes or keypoints: numbers
-        whose mean means something, which an angle's does not.
+      regions: `[N, *region]`, of all models together, such as boxes or keypoints: finite
+        numbers whose mean means something, which an angle's does not.
       scores: `[N]`, at least 0. To weigh the models, multiply each one's scores by a weight;
         the mean of the models' weights has to be 1.
       threshold: what an overlap has to exceed.
       max_outputs: how many clusters there can be. Once as many are begun, which the best
         regions do, a region that fits none of them is dropped; N loses none.
-      num_models: how many models the regions come from; a number.
+      num_models: how many models the regions come from; a number above 0.
       overlap: a function of two single regions, here of a mean and a region.
       labels: integers, `[N]`; None lets all regions interact.
       where: bool, `[N]`; regions that count.

@@ -296,6 +296,17 @@ def test_no_minimum_is_a_minimum_of_minus_infinity():
             np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_minimum_far_below_all_scores_costs_no_precision(solver):
+    rng = np.random.default_rng(0)
+    for walls in (1.0, 0.4):
+        scores, where = rng.random((20, 45)).astype(np.float32), rng.random((20, 45)) < walls
+        wanted = SOLVE[solver](scores, where=where)
+        for least in (-1e3, -1e8, -3e38):
+            got = SOLVE[solver](scores, where=where, minimum=least)
+            assert got.columns.tolist() == wanted.columns.tolist()
+
+
 def test_costs_with_a_minus_are_all_matched():
     # The set matching of DETR: every truth gets a query, whatever it costs.
     costs = np.random.default_rng(0).uniform(0, 1e4, (45, 20)).astype(np.float32)
@@ -497,6 +508,8 @@ def test_take_gives_each_row_what_belongs_to_its_column():
     assert matching.columns.tolist() == [1, -1, 0]
     assert matching.take(np.array([7, 9])).tolist() == [9, 0, 7]
     assert matching.take(np.array([[7, 1], [9, 2]]), fill=-1).tolist() == [[9, 2], [-1, -1], [7, 1]]
+    with pytest.raises(ValueError, match=r"x must have shape \[2, \.\.\.\], got \[3\]"):
+        matching.take(np.ones(3))
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), matching)
     assert batch.take(np.array([[7, 9], [5, 6]])).tolist() == [[9, 0, 7], [6, 0, 5]]
 

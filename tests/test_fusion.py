@@ -699,7 +699,7 @@ def test_errors_name_the_argument(without_jaxtyping):
     for method, settings, error, message in [
         (soft_nms, {"method": "hard"}, ValueError, "^method must be one of"),
         (matrix_nms, {"method": "hard"}, ValueError, "^method must be one of"),
-        (matrix_nms, {"candidates": -1}, ValueError, "^candidates must be 0 or more"),
+        (matrix_nms, {"candidates": -1}, ValueError, "^candidates must be 1 or more"),
         (soft_nms, {"max_outputs": -1}, ValueError, "^max_outputs must be 0 or more"),
         (soft_nms, {"max_outputs": 2.0}, TypeError, "^max_outputs must be an integer"),
         (soft_nms, {"sigma": np.ones(2)}, ValueError, "^sigma must be a number"),

@@ -337,6 +337,7 @@ def test_more_outputs_than_boxes_are_padded():
             r"threshold must be a number, got shape \[3\]",
         ),
         ({"min_score": np.zeros(3, "f4")}, ValueError, r"min_score must be a number"),
+        ({"threshold": None}, TypeError, "threshold must be a number, got None"),
         ({"overlap": lambda a, b: a}, ValueError, "overlap must give one number"),
         ({"scores": [1.0, 2.0, 3.0]}, TypeError, "scores must be a JAX or NumPy array, got list"),
     ],
@@ -346,6 +347,17 @@ def test_wrong_arguments_are_errors_that_name_them(change, error, message):
     arguments |= {"threshold": 0.5, "max_outputs": 3} | change
     with pytest.raises(error, match=message):
         nms(**arguments)
+
+
+@pytest.mark.usefixtures("without_jaxtyping")
+def test_scores_of_a_table_are_an_array_and_candidates_some():
+    table, regions = np.zeros((3, 3), "f4"), np.zeros((3, 4), "f4")
+    with pytest.raises(TypeError, match="scores must be a JAX or NumPy array"):
+        suppression.nms_from_overlaps(table, [1.0, 2, 3], threshold=0.5, max_outputs=3)
+    with pytest.raises(ValueError, match=r"scores must have shape \[_, \.\.\.\], got \[\]"):
+        suppression.nms_from_overlaps(table, np.zeros((), np.float32), threshold=0.5, max_outputs=3)
+    with pytest.raises(ValueError, match="candidates must be 1 or more, got 0"):
+        suppression.matrix_nms(regions, np.zeros(3, "f4"), max_outputs=3, candidates=0)
 
 
 @pytest.mark.usefixtures("without_jaxtyping")
