@@ -177,6 +177,13 @@ def scalar(name: str, value: ArrayLike | float) -> Array:
     return x
 
 
+def labels(name: str, x: ArrayLike, count: int, meaning: str) -> None:
+    """Raises unless `x` is an array of `count` integers."""
+    is_array(name, x)
+    is_integer(name, x)
+    exact_shape(name, x, (count,), meaning)
+
+
 def is_concrete(name: str, x: object) -> None:
     """Raises TypeError for an array inside `jit`, which has no values yet."""
     is_array(name, x)

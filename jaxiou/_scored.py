@@ -52,6 +52,7 @@ def scored(
     where: ArrayLike | None,
     min_score: ArrayLike | float | None,
 ) -> Scored:
+    """The checked arguments of a function of `suppression`."""
     _checks.count("max_outputs", max_outputs)
     _checks.one_set("regions", regions, region_rank_of(overlap, None))
     one = jax.ShapeDtypeStruct(regions.shape[1:], regions.dtype)
@@ -94,9 +95,7 @@ def classes(labels: ArrayLike | None, count: int) -> Array | None:
     """The checked labels, `[N]`, if there are any."""
     if labels is None:
         return None
-    _checks.is_array("labels", labels)
-    _checks.is_integer("labels", labels)
-    _checks.exact_shape("labels", labels, (count,), "one label a region")
+    _checks.labels("labels", labels, count, "one label a region")
     return jnp.asarray(labels)
 
 

@@ -10,8 +10,7 @@ holds for every function here, and is not repeated below:
   compiled in: write it once, not as a lambda in a loop.
 - **Order.** Best first; of equal scores the lower index. `min_score` is the least that stays.
 - **Left out** are regions where `where` is False, whatever they hold, and those that score
-  NaN or -inf. A region with NaN in it is kept for its score and meets none; in `nms`,
-  if the overlap passes NaN on, as all of the library's do.
+  NaN or -inf. A region with NaN in it is kept for its score and meets none.
 - **Thresholds** are strict: an overlap has to exceed them. They may be traced, and are
   compared in the type of the overlap.
 - **Labels.** With `labels`, integers `[N]`, regions of different labels do not meet.
@@ -44,7 +43,16 @@ from jaxiou._fusion import (
 )
 from jaxiou._greedy import Item, greedy
 from jaxiou._math import safe_divide
-from jaxiou._scored import classes, like, numbers, overlap_table, ranking, ranks, scored
+from jaxiou._scored import (
+    classes,
+    interact,
+    like,
+    numbers,
+    overlap_table,
+    ranking,
+    ranks,
+    scored,
+)
 from jaxiou._typing import ArrayLike
 from jaxiou.pairing import Overlap, masked, take
 
@@ -164,13 +172,14 @@ def nms(
     given = scored(overlap, max_outputs, regions, scores, labels, where, min_score)
     limit = _checks.scalar("threshold", threshold)
     # Boxes last, so that one coordinate of many lies side by side.
-    items, axis = (given.regions.T, -1) if given.regions.ndim == 2 else (given.regions, 0)
+    regions, axis = (given.regions.T, -1) if given.regions.ndim == 2 else (given.regions, 0)
+    axes = jax.tree.map(lambda _: 0, given)._replace(regions=axis)
 
     def suppresses(a, b):
-        value = overlap(a[1], b[1])
-        return value > limit.astype(value.dtype)
+        value = overlap(a[1].regions, b[1].regions)
+        return interact(a[1], b[1]) & (value > limit.astype(value.dtype))
 
-    return _select(items, axis, suppresses, given.scores, given.labels, max_outputs)
+    return _kept(given._replace(regions=regions), axes, given.scores, suppresses, max_outputs)
 
 
 @compiled(static=("max_outputs",))
@@ -219,9 +228,14 @@ def nms_from_overlaps(
     table = jax.lax.stop_gradient(jnp.asarray(overlaps))
     table = table.astype(_checks.working_dtype(table))
     above = table > _checks.scalar("threshold", threshold).astype(table.dtype)
-    return _select(
-        (), (), lambda a, b: above[a[0], b[0]], scores, classes(labels, total), max_outputs
-    )
+    labels = classes(labels, total)
+
+    def suppresses(a, b):
+        (i, label), (j, other) = a, b
+        return above[i, j] if label is None else above[i, j] & (label == other)
+
+    axes = jax.tree.map(lambda _: 0, labels)
+    return _kept(labels, axes, scores, suppresses, max_outputs)
 
 
 @compiled(static=("max_outputs", "method", "overlap"))
@@ -542,23 +556,13 @@ def _fit(x: Array, size: int, fill: int = 0) -> Array:
     return jnp.concatenate([x, rows])
 
 
-def _select(
+def _kept(
     items: Item,
     axes: Any,
-    suppresses: Callable[[tuple[Array, Item], tuple[Array, Item]], Array],
     scores: Array,
-    labels: Array | None,
+    suppresses: Callable[[tuple[Array, Item], tuple[Array, Item]], Array],
     max_outputs: int,
 ) -> Selection:
-    """`greedy` over items that have labels besides, if there are any."""
-    meet = suppresses
-    if labels is not None:
-        items, axes = (items, labels), (axes, 0)
-
-        def meet(a, b):
-            (i, (first, label)), (j, (second, other)) = a, b
-            return suppresses((i, first), (j, second)) & (label == other)
-
     items, scores = jax.lax.stop_gradient((items, scores))
-    indices = greedy(items, scores, meet, axes=axes, max_outputs=max_outputs)
+    indices = greedy(items, scores, suppresses, axes=axes, max_outputs=max_outputs)
     return Selection(indices, indices >= 0)

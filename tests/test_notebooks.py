@@ -14,7 +14,7 @@ import jaxiou
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-SECONDS = 150  # of processor time, start of the kernel included
+SECONDS = {"suppression": 150}  # of processor time, start of the kernel included; it trains
 
 
 def code_cells(notebook):
@@ -85,4 +85,6 @@ def test_the_notebook_runs_again_and_shows_the_same_things(path, monkeypatch):
     for once, again in zip(code_cells(stored), code_cells(fresh), strict=True):
         assert kinds(again) == kinds(once)
     assert len(pictures(fresh)) == len(pictures(stored))
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECONDS
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECONDS.get(
+        path.stem, 40
+    )

@@ -273,6 +273,14 @@ def test_degenerate_boxes_and_nan_end_and_suppress_nothing():
     assert kept(odd, [6, 5, 4, 3, 2, 1], threshold=0.0) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_region_of_nan_meets_none_whatever_the_overlap_says():
+    def always(a, b):
+        return jnp.ones_like(a[0] * 0, jnp.float32)
+
+    odd = [[np.nan, 0, 1, 1], [0, 0, 1, 1], [0, 0, 1, np.nan], [5, 5, 6, 6]]
+    assert kept(odd, [4, 3, 2, 1], threshold=0.5, overlap=always) == [0, 1, 2]
+
+
 def test_classes_are_told_apart_by_equality_not_by_moving_boxes():
     pair = [[0, 0, 10, 10], [-11, -11, -1, -1]]
     assert kept(pair, [2, 1], threshold=0.5, labels=np.int32([0, 1])) == [0, 1]
