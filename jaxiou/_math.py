@@ -154,3 +154,10 @@ def safe_arctan2(y: Array, x: Array) -> Array:
 def absolute(x: Array) -> Array:
     """`|x|` with derivative 0 at 0, the mean of its slopes; `jnp.abs` has 1 there."""
     return maximum(x, -x)
+
+
+def two_sum(x: Array, y: Array) -> tuple[Array, Array]:
+    """`x + y` as it is rounded, and what the rounding left over, exactly (Knuth)."""
+    total = x + y
+    rest = total - x
+    return total, (x - (total - rest)) + (y - rest)
