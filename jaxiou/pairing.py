@@ -7,6 +7,7 @@ it is used: the same `f` gives the same compiled function.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -130,11 +131,15 @@ def best_match(overlap: Overlap, *, region_rank: int | None = None) -> Callable[
         one = (jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in (a, b))
         _checks.one_number("overlap", jax.eval_shape(overlap, *one))
         a, b = masked(a, where.any(axis=1)), masked(b, where.any(axis=0))
+        by_table = functools.partial(_best_of_table, overlap, rank)
+        by_steps = functools.partial(_best_by_steps, overlap)
+        # Of masks and the like the table is smaller than the set, and is a matrix product.
+        small = rank != 1 and len(b) <= math.prod(a.shape[1:])
         indices = jax.lax.platform_dependent(
             *map(jax.lax.stop_gradient, (a, b)),
             where,
-            cpu=functools.partial(_best_by_steps, overlap),
-            default=functools.partial(_best_of_table, overlap, rank),
+            cpu=by_table if small else by_steps,
+            default=by_table,
         )
         valid = indices >= 0
         partners = jnp.take(b, jnp.maximum(indices, 0), axis=0)
