@@ -1,0 +1,413 @@
+"""Metrics that are summed over batches, devices and processes, as pure functions of a state.
+
+A `Metric` is five functions. A state is a NamedTuple of arrays: it goes through `jit`, `scan`
+and `shard_map`, may be donated, and is saved by any checkpoint library.
+
+    metric = metrics.mean_iou(num_classes=19, ignore=255)
+    state = metric.init()
+    for predictions, targets in batches:
+        state = metric.update(state, predictions, targets)
+    print(metric.compute(state).mean)
+
+What holds for every metric here, and is not repeated below:
+
+- **Counts are exact** up to 2^64 - 1 without 64-bit types, in any order of batches and merges. The
+  arrays in a state hold them in four parts of 16 bits each, `[4, ...]`; `to_numpy` gives plain
+  numbers. Sums of floats hold what rounding left over too, `[2, ...]`, and carry the error of
+  twice the digits.
+- **Scores** are float32, and float64 under `jax.enable_x64(True)`, each sum rounded once.
+- **Sharding.** In `jit`, `update` takes batches that are sharded and needs nothing more. In
+  `shard_map`, each device updates a state of its own, from `init`, and `reduce` adds them.
+  Merge the result with what there was before outside, or on one device's share only.
+- **Factories are cached**: equal settings give the same functions, which compile once.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Integer, UInt32
+
+from jaxiou import _checks, _counts, _scores, panoptic, protocols, segmentation
+from jaxiou._compiled import compiled
+from jaxiou._math import two_sum
+from jaxiou._scores import Absent, Ignore
+from jaxiou._typing import ArrayLike
+from jaxiou.panoptic import PanopticCounts, PanopticQuality
+from jaxiou.protocols import Protocol, Scores
+
+__all__ = [
+    "Metric",
+    "mean_iou",
+    "dice",
+    "semantic_segmentation",
+    "panoptic_quality",
+    "to_numpy",
+    "ConfusionCounts",
+    "PanopticState",
+    "ClassScores",
+    "PanopticScores",
+]
+
+
+class Metric(NamedTuple):
+    """Five pure functions of a state.
+
+    Attributes:
+      init: `init() -> state` of nothing seen, in fresh arrays.
+      update: `update(state, *batch, where=None) -> state` with a batch added.
+      merge: `merge(state, state) -> state`: both; associative and commutative.
+      reduce: `reduce(state, axis_name) -> state`: the sum over a mesh axis, in `shard_map`.
+      compute: `compute(state)`: the scores.
+    """
+
+    init: Callable[[], Any]
+    update: Callable[..., Any]
+    merge: Callable[[Any, Any], Any]
+    reduce: Callable[[Any, str], Any]
+    compute: Callable[[Any], Any]
+
+
+class ConfusionCounts(NamedTuple):
+    """The state of the metrics of label maps.
+
+    Attributes:
+      matrix: pixels by target and predicted class, limbs of `[K, K + 1]`, as `confusion_matrix`.
+      ignored: target pixels with an ignored label.
+      invalid: target pixels with a label that is neither a class nor ignored.
+    """
+
+    matrix: UInt32[Array, "4 classes columns"]
+    ignored: UInt32[Array, "4"]
+    invalid: UInt32[Array, "4"]
+
+
+class PanopticState(NamedTuple):
+    """The state of `panoptic_quality`, for each class.
+
+    Attributes:
+      iou: the sum of the IoU of the matches, and what rounding left over.
+      true_positives: matches, limbs.
+      false_positives: predicted segments without match, limbs.
+      false_negatives: target segments without match, limbs.
+    """
+
+    iou: Float[Array, "2 classes"]
+    true_positives: UInt32[Array, "4 classes"]
+    false_positives: UInt32[Array, "4 classes"]
+    false_negatives: UInt32[Array, "4 classes"]
+
+
+class ClassScores(NamedTuple):
+    """A score of each class, and their mean.
+
+    Attributes:
+      mean: over the classes.
+      per_class: `[classes]`.
+    """
+
+    mean: Float[Array, ""]
+    per_class: Float[Array, " classes"]
+
+
+class PanopticScores(NamedTuple):
+    """Panoptic quality over three sets of classes.
+
+    Attributes:
+      all: over all classes that occur.
+      things: over those of them that are things.
+      stuff: over the others.
+    """
+
+    all: PanopticQuality
+    things: PanopticQuality
+    stuff: PanopticQuality
+
+
+@functools.cache
+def mean_iou(
+    num_classes: int,
+    *,
+    ignore: Ignore = (),
+    absent: Absent = "exclude",
+    classes: tuple[int, ...] | None = None,
+) -> Metric:
+    """IoU of each class over all that was seen, and its mean: the mIoU of the data set.
+
+    Args:
+      num_classes: classes are 0 to `num_classes - 1`.
+      ignore: target labels that do not count, one or several, in range or not.
+      absent: what a class is that is neither in the targets nor predicted, as in `segmentation`.
+      classes: those that the mean is over; None takes all that are not ignored.
+
+    Returns:
+      A `Metric`. `update(state, predictions, targets, *, where=None)` takes label maps of any
+      equal shape, and `where` of their rank, which broadcasts: `valid[:, None, None]` leaves
+      out images that fill up a batch. The state is a `ConfusionCounts`, and `compute` gives
+      `ClassScores`.
+
+    At the edges:
+      Nothing seen: NaN, or what `absent` says.
+
+    Example:
+      >>> metric = mean_iou(2, ignore=255)
+      >>> state = metric.init()
+      >>> state = metric.update(state, jnp.array([0, 1, 1, 1]), jnp.array([0, 0, 1, 255]))
+      >>> print(metric.compute(state).mean)
+      0.5
+    """
+    return _of_classes("iou", num_classes, ignore, absent, classes)
+
+
+@functools.cache
+def dice(
+    num_classes: int,
+    *,
+    ignore: Ignore = (),
+    absent: Absent = "exclude",
+    classes: tuple[int, ...] | None = None,
+) -> Metric:
+    """Dice score (F1) of each class over all that was seen, and its mean.
+
+    Args:
+      num_classes: classes are 0 to `num_classes - 1`.
+      ignore: as in `mean_iou`.
+      absent: as in `mean_iou`.
+      classes: as in `mean_iou`.
+
+    Returns:
+      A `Metric`, used as that of `mean_iou`.
+
+    At the edges:
+      Nothing seen: NaN, or what `absent` says.
+
+    Example:
+      >>> metric = dice(2)
+      >>> state = metric.update(metric.init(), jnp.array([0, 1, 1]), jnp.array([0, 0, 1]))
+      >>> print(f"{metric.compute(state).mean:.4f}")
+      0.6667
+    """
+    return _of_classes("dice", num_classes, ignore, absent, classes)
+
+
+@functools.cache
+def semantic_segmentation(protocol: Protocol) -> Metric:
+    """All scores that a benchmark's protocol defines, over all that was seen.
+
+    Args:
+      protocol: such as `protocols.CITYSCAPES`.
+
+    Returns:
+      A `Metric`, used as that of `mean_iou`; `compute` gives `protocols.Scores`.
+
+    At the edges:
+      As the protocol has it.
+
+    Example:
+      >>> metric = semantic_segmentation(protocols.VOC)
+      >>> state = metric.update(metric.init(), jnp.array([0, 1, 1]), jnp.array([0, 1, 255]))
+      >>> print(metric.compute(state).pixel_accuracy)
+      1.0
+    """
+
+    def compute(state: ConfusionCounts) -> Scores:
+        return protocols.scores_of(_counted(state), protocol)
+
+    return _of_label_maps(protocol.num_classes, protocol.ignore, compute)
+
+
+@functools.cache
+def panoptic_quality(
+    num_classes: int,
+    *,
+    things: tuple[int, ...] = (),
+    threshold: float = 0.5,
+    boundary_ratio: float | None = None,
+) -> Metric:
+    """Panoptic quality over all images that were seen: for all classes, things and stuff.
+
+    Args:
+      num_classes: classes are 0 to `num_classes - 1`.
+      things: the classes that are things; the others are stuff.
+      threshold: as in `panoptic.panoptic_counts`.
+      boundary_ratio: likewise.
+
+    Returns:
+      A `Metric`. `update(state, predictions, targets, prediction_labels, target_labels, *,
+      crowd=None, target_areas=None, where=None)` takes what `panoptic_counts` takes, with a
+      leading axis of images; `where`, bool `[B]`, leaves out images that fill up a batch. The
+      state is a `PanopticState`, and `compute` gives `PanopticScores`.
+
+    At the edges:
+      No class of a set seen: NaN.
+
+    Example:
+      >>> metric = panoptic_quality(2, things=(1,))
+      >>> maps, labels = jnp.array([[[0, 0, 1]]]), jnp.array([[0, 1]])
+      >>> state = metric.update(metric.init(), maps, maps, labels, labels)
+      >>> print(metric.compute(state).things.pq)
+      1.0
+
+    Reference:
+      Kirillov et al., "Panoptic Segmentation", CVPR 2019, https://arxiv.org/abs/1801.00868.
+    """
+    _checks.count("num_classes", num_classes, 1)
+    stuff = tuple(label for label in range(num_classes) if label not in things)
+    count = functools.partial(
+        panoptic.panoptic_counts,
+        num_classes=num_classes,
+        threshold=threshold,
+        boundary_ratio=boundary_ratio,
+    )
+
+    def init() -> PanopticState:
+        counts = (_counts.zeros((num_classes,)) for _ in range(3))
+        return PanopticState(jnp.zeros((2, num_classes), _dtype()), *counts)
+
+    @compiled()
+    def update(
+        state: PanopticState,
+        predictions: Integer[ArrayLike, "images *image"],
+        targets: Integer[ArrayLike, "images *image"],
+        prediction_labels: Integer[ArrayLike, "images p"],
+        target_labels: Integer[ArrayLike, "images t"],
+        *,
+        crowd: Bool[ArrayLike, "images t"] | None = None,
+        target_areas: Integer[ArrayLike, "images t"] | None = None,
+        where: Bool[ArrayLike, " images"] | None = None,
+    ) -> PanopticState:
+        def of_image(data, options):
+            return count(*data, **options)
+
+        data = predictions, targets, prediction_labels, target_labels
+        options = {"crowd": crowd, "target_areas": target_areas}
+        counts = jax.vmap(of_image)(data, {k: x for k, x in options.items() if x is not None})
+        if where is not None:
+            _checks.mask("where", where, predictions.shape[:1])
+            counts = jax.tree.map(lambda x: jnp.where(where[:, None], x, jnp.zeros_like(x)), counts)
+        iou, *others = (x.sum(axis=0, dtype=x.dtype) for x in counts)
+        iou = iou.astype(state.iou.dtype)
+        limbs = map(_counts.from_integers, others)
+        return _merge(state, PanopticState(jnp.stack([iou, iou - iou]), *limbs))
+
+    @compiled()
+    def compute(state: PanopticState) -> PanopticScores:
+        dtype = _dtype()
+        iou = state.iou.astype(dtype).sum(axis=0)
+        counts = PanopticCounts(iou, *(_counts.to_float(x, dtype) for x in state[1:]))
+        sets = (None, things, stuff)
+        return PanopticScores(*(panoptic.panoptic_quality(counts, classes=x) for x in sets))
+
+    return Metric(init, update, _merge, _reduce, compute)
+
+
+def _of_classes(
+    kind: str,
+    num_classes: int,
+    ignore: Ignore,
+    absent: Absent,
+    classes: tuple[int, ...] | None,
+) -> Metric:
+    if classes is None:
+        ignored = ignore if isinstance(ignore, tuple) else (ignore,)
+        classes = tuple(label for label in range(num_classes) if label not in ignored)
+
+    def compute(state: ConfusionCounts) -> ClassScores:
+        scores = (
+            _scores.score(f"{over}_{kind}", _counted(state), absent, classes)
+            for over in ("mean", "class")
+        )
+        return ClassScores(*scores)
+
+    return _of_label_maps(num_classes, ignore, compute)
+
+
+def _of_label_maps(
+    num_classes: int, ignore: Ignore, compute: Callable[[ConfusionCounts], Any]
+) -> Metric:
+    _checks.count("num_classes", num_classes, 1)
+
+    def init() -> ConfusionCounts:
+        shape = (num_classes, num_classes + 1)
+        return ConfusionCounts(_counts.zeros(shape), _counts.zeros(), _counts.zeros())
+
+    @compiled()
+    def update(
+        state: ConfusionCounts,
+        predictions: Integer[ArrayLike, "*shape"],
+        targets: Integer[ArrayLike, "*shape"],
+        *,
+        where: Bool[ArrayLike, "..."] | None = None,
+    ) -> ConfusionCounts:
+        matrix = segmentation.confusion_matrix(
+            predictions, targets, num_classes, ignore=ignore, where=where
+        )
+        others = segmentation.target_counts(targets, num_classes, ignore=ignore, where=where)
+        seen = (matrix, others.ignored, others.invalid)
+        return _merge(state, ConfusionCounts(*map(_counts.from_integers, seen)))
+
+    return Metric(init, update, _merge, _reduce, compiled()(compute))
+
+
+def _counted(state: ConfusionCounts) -> Any:
+    return _scores.from_limbs(state.matrix, _dtype())
+
+
+def _dtype() -> np.dtype:
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+@compiled()
+def _merge(state: Any, other: Any) -> Any:
+    return jax.tree.map(_sum, state, other)
+
+
+def _sum(x: Array, y: Array) -> Array:
+    """Of limbs, or of pairs of a float and its rest."""
+    if x.dtype == jnp.uint32:
+        return _counts.add(x, y)
+    total, rest = two_sum(x[0], y[0])
+    return jnp.stack(two_sum(total, rest + (x[1] + y[1])))
+
+
+def _reduce(state: Any, axis_name: str) -> Any:
+    total = jax.lax.psum(state, axis_name)
+    return jax.tree.map(
+        lambda x: _counts.carry(x) if x.dtype == jnp.uint32 else jnp.stack(two_sum(*x)), total
+    )
+
+
+def to_numpy(state: Any) -> Any:
+    """A state as plain numbers on the host, for printing, saving as text, or scoring in float64.
+
+    Args:
+      state: of any metric here.
+
+    Returns:
+      The same NamedTuple, with NumPy arrays of int64 for the counts and float64 for the sums.
+
+    Raises:
+      TypeError: inside `jit`, where there are no numbers yet.
+
+    At the edges:
+      Counts from 2^63 on, which int64 cannot hold, come out as negative numbers.
+
+    Example:
+      >>> metric = mean_iou(2)
+      >>> state = metric.update(metric.init(), jnp.array([0, 1, 1]), jnp.array([0, 0, 1]))
+      >>> print(to_numpy(state).matrix)
+      [[1 1 0]
+       [0 1 0]]
+    """
+
+    def number(x: Array) -> np.ndarray:
+        _checks.is_concrete("state", x)
+        if x.dtype == np.uint32:
+            return _counts.to_numpy(x).astype(np.int64)
+        return np.asarray(x, np.float64).sum(axis=0)
+
+    return jax.tree.map(number, state)
