@@ -296,7 +296,7 @@ def _by_optax(gains: Array) -> Array:
 def _by_scipy(gains: Array) -> Array:
     """The same by `scipy.optimize.linear_sum_assignment`, on the host."""
     try:
-        from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+        from scipy.optimize import linear_sum_assignment
     except ImportError as error:
         raise ImportError(
             'solver="scipy" needs SciPy: pip install scipy, or take solver="optax"'
