@@ -4,7 +4,8 @@ The digits are the 1,797 scans of scikit-learn's `load_digits`, 8 x 8 pixels eac
 in its wheel. A scene is a sheet with one to four of them at random places, sizes and aspect
 ratios, among clutter of their kind: fragments of other digits, pen strokes that may cross
 them, uneven light, grain. A box is the tight one around a digit's ink. A batch of scenes is a
-pure function of a random key, and compiles into the training step that asks for it.
+pure function of a random key, and compiles into the training step that asks for it; so are
+the label maps of the same scenes.
 """
 
 from typing import NamedTuple
@@ -47,13 +48,34 @@ def scans(numbers: np.ndarray) -> Array:
     return jnp.asarray(load_digits().images[numbers] / 16, jnp.float32)
 
 
+def names(numbers: np.ndarray) -> Array:
+    """Which digits these scans show, `[n]`, from 0 to 9."""
+    return jnp.asarray(load_digits().target[numbers], jnp.int32)
+
+
 def make_scenes(key: Array, glyphs: Array, batch: int) -> Scenes:
     """`batch` scenes whose digits and fragments are drawn from `glyphs`, `[n, 8, 8]`."""
-    chance, grain = jax.random.split(key)
-    chance = jax.random.uniform(chance, (batch, 1 + DIGITS + FRAGMENTS + STROKES, 8))
+    chance, grain = _chance(key, batch)
     images, found, valid = jax.vmap(lambda chance: _scene(chance, glyphs))(chance)
     grain = 0.05 * jax.random.normal(grain, images.shape)
     return Scenes(jnp.clip(images + grain, 0, 1), found, valid)
+
+
+def make_label_maps(key: Array, glyphs: Array, shown: Array, batch: int) -> Array:
+    """The scenes that `make_scenes` makes of the same key, pixel by pixel, `[B, SIDE, SIDE]`.
+
+    1 + the digit for its ink, 0 for all else, clutter included. Compiled in one program with
+    the scenes, it does not draw them twice.
+    """
+
+    def label_map(chance: Array) -> Array:
+        _, _, valid = _scene(chance, glyphs)
+        digits = chance[1 : 1 + DIGITS]
+        ink = jax.vmap(lambda chance: _digit(chance, glyphs) > INK)(digits)
+        labels = 1 + jax.vmap(lambda chance: shown[_number(chance, glyphs)])(digits)
+        return jnp.where(ink & valid[:, None, None], labels[:, None, None], 0).max(0)
+
+    return jax.vmap(label_map)(_chance(key, batch)[0])
 
 
 def tight_box(ink: Array) -> Array:
@@ -64,6 +86,12 @@ def tight_box(ink: Array) -> Array:
 
     (x1, x2), (y1, y2) = ends(ink.any(0)), ends(ink.any(1))
     return jnp.where(ink.any(), jnp.stack([x1, y1, x2, y2]), 0).astype(jnp.float32)
+
+
+def _chance(key: Array, batch: int) -> tuple[Array, Array]:
+    """Uniform random numbers, eight for each thing in each scene, and the key of the grain."""
+    chance, grain = jax.random.split(key)
+    return jax.random.uniform(chance, (batch, 1 + DIGITS + FRAGMENTS + STROKES, 8)), grain
 
 
 def _scene(chance: Array, glyphs: Array) -> tuple[Array, Array, Array]:
@@ -98,7 +126,11 @@ def _fragment(chance: Array, glyphs: Array) -> Array:
 
 
 def _choose(chance: Array, glyphs: Array) -> Array:
-    return glyphs[(chance[1] * len(glyphs)).astype(jnp.int32)]
+    return glyphs[_number(chance, glyphs)]
+
+
+def _number(chance: Array, glyphs: Array) -> Array:
+    return (chance[1] * len(glyphs)).astype(jnp.int32)
 
 
 def _paste(chance: Array, glyph: Array) -> Array:

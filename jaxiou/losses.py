@@ -11,6 +11,9 @@ What holds for every function here, and is not repeated below:
   replaced by zeros before any arithmetic. Masking a loss afterwards would leave NaN in
   the gradient.
 - **Empty regions** have overlap 0, so their `iou_loss` is 1. Padding belongs under `where`.
+
+The losses of label maps, from `soft_jaccard_loss` on, are those of `segmentation_losses`, which
+states their conventions.
 """
 
 import functools
@@ -27,6 +30,15 @@ from jaxiou._compiled import compiled
 from jaxiou._math import absolute, maximum, minimum, positive_part, safe_divide, safe_power
 from jaxiou._typing import ArrayLike
 from jaxiou.pairing import Overlap, masked, over_leading, region_rank_of
+from jaxiou.segmentation_losses import (
+    dice_loss,
+    focal_tversky_loss,
+    generalized_dice_loss,
+    lovasz_hinge_loss,
+    lovasz_softmax_loss,
+    soft_jaccard_loss,
+    tversky_loss,
+)
 
 __all__ = [
     "iou_loss",
@@ -41,6 +53,13 @@ __all__ = [
     "update_running_mean",
     "overlap_loss",
     "mean",
+    "soft_jaccard_loss",
+    "dice_loss",
+    "generalized_dice_loss",
+    "tversky_loss",
+    "focal_tversky_loss",
+    "lovasz_softmax_loss",
+    "lovasz_hinge_loss",
 ]
 
 LOG_FLOOR = 1e-6
