@@ -7,6 +7,7 @@ such arrays, `psum` over as many devices included, do not overflow before `carry
 
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -61,10 +62,19 @@ def total(limbs: Limbs, axis: int | Sequence[int]) -> Limbs:
 
 
 def to_float(limbs: Limbs, dtype: np.dtype) -> Float[Array, "..."]:
-    """The counts, rounded: float32 is exact below 2^24, float64 below 2^53."""
+    """The counts, each rounded once: float32 is exact below 2^24, float64 below 2^53."""
     low = limbs[0] | limbs[1] << BITS
     high = limbs[2] | limbs[3] << BITS
-    return high.astype(dtype) * 2.0**32 + low.astype(dtype)
+    if dtype.itemsize == 8:
+        return high.astype(dtype) * 2.0**32 + low.astype(dtype)
+    # Rounding both halves would round twice. The 32 highest digits, the last of which tells
+    # whether anything follows, are rounded as all 64 would be.
+    up = jnp.where(high == 0, 0, jax.lax.clz(high))
+    down = jnp.where(up == 0, 0, low >> (32 - up))
+    follows = (low << up) != 0
+    digits = high << up | down | follows.astype(jnp.uint32)
+    scaled = jnp.ldexp(digits.astype(dtype), 32 - up.astype(jnp.int32))
+    return jnp.where(high == 0, low.astype(dtype), scaled)
 
 
 def to_numpy(limbs: Limbs) -> np.ndarray:

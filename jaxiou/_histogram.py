@@ -17,6 +17,8 @@ from jax import Array
 from jax.custom_batching import custom_vmap
 from jaxtyping import Bool, Int32, Integer
 
+from jaxiou._math import places
+
 Method = Literal["auto", "scatter", "private scatter", "matmul", "sort"]
 
 BLOCK = 2**16
@@ -181,8 +183,8 @@ def _matmul(cell: Cell, height: int, width: int, *arrays: Array) -> Array:
 def _sort(cell: Cell, cells: int, *arrays: Array) -> Array:
     """Sorted, equal cells lie together; where each begins tells how many there are."""
     index = jnp.sort(cell(*arrays))
-    begins = jnp.searchsorted(index, jnp.arange(cells + 1, dtype=jnp.int32))
-    return jnp.diff(begins).astype(jnp.int32)
+    cell_numbers = _zeros(cells + 1, *arrays) + jnp.arange(cells + 1, dtype=jnp.int32)
+    return jnp.diff(places(index, cell_numbers))
 
 
 def _over_blocks(add: Callable[..., Array], counts: Array, arrays: tuple[Array, ...]) -> Array:

@@ -6,6 +6,7 @@ leave NaN in the gradient, since `0 * inf` is NaN in the backward pass.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 
@@ -161,3 +162,21 @@ def two_sum(x: Array, y: Array) -> tuple[Array, Array]:
     total = x + y
     rest = total - x
     return total, (x - (total - rest)) + (y - rest)
+
+
+def places(ordered: Array, keys: Array) -> Array:
+    """Where each key first is among the ordered ones, by bisection.
+
+    Not `jnp.searchsorted`: its loop does not run in `shard_map`; unrolled, it is fused with what
+    made the keys, and makes them anew in every step.
+    """
+    count = ordered.shape[-1]
+    steps = count.bit_length()
+
+    def step(i: Array, smaller: Array) -> Array:
+        """Raises the number of keys that are known to be smaller by a power of 2, if it may."""
+        more = smaller + (1 << (steps - 1 - i))
+        there = jnp.take_along_axis(ordered, jnp.minimum(more, count) - 1, axis=-1)
+        return jnp.where((more <= count) & (there < keys), more, smaller)
+
+    return jax.lax.fori_loop(np.int32(0), np.int32(steps), step, jnp.zeros_like(keys, jnp.int32))

@@ -336,7 +336,8 @@ def label_boundary(
 def _label_boundary(labels: Array, ratio: float) -> Array:
     height, width = labels.shape[-2:]
     diagonal = math.sqrt(height**2 + width**2)
-    d = max(1, round(_checks.positive("ratio", ratio) * diagonal))
+    distance = min(_checks.positive("ratio", ratio) * diagonal, height + width)
+    d = max(1, round(distance))
     if min(height, width) <= 2 * d:
         return jnp.ones_like(labels, bool)
     # Inside is a pixel whose column shows one label over its window, and each row of the
@@ -440,6 +441,9 @@ def _carry_nan(value: Array, mask: Array) -> Array:
 
 def _extent(occupied: Array) -> tuple[Array, Array]:
     """The first place that is occupied along the last axis, and one past the last."""
+    if occupied.shape[-1] == 0:
+        none = jnp.zeros(occupied.shape[:-1], jnp.int32)
+        return none, none
     first = jax.lax.argmax(occupied, occupied.ndim - 1, jnp.int32)
     behind = jax.lax.argmax(jnp.flip(occupied, -1), occupied.ndim - 1, jnp.int32)
     found = occupied.any(axis=-1)

@@ -9,10 +9,11 @@ What holds for every function here, and is not repeated below:
   a class: one whose label is negative or `num_classes` or more. Void of the targets leaves the
   predictions that it lies in; void of the predictions covers nothing.
 - **Padding.** Segments labelled -1 and pixels of -1 change nothing, nor does a segment without
-  a pixel.
+  a pixel, unless `target_areas` says that it has some.
 - **One image.** Batches by `jax.vmap`; the counts of images are summed, scores never are.
 - **Types.** Numbers of segments are int32. Sums of IoU are float64 if x64 is on, whatever the
-  inputs, and float32 otherwise. What matches is decided on integers, alike in both.
+  inputs, and float32 otherwise. What matches at threshold 0.5 is decided on integers, alike
+  in both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -316,6 +317,11 @@ def relabel(ids: Integer[ArrayLike, "*image"], *, max_segments: int) -> Relabell
     _checks.count("max_segments", max_segments, least=1)
     # As `jnp.unique` does, which takes three times as long for what it need not know here.
     flat = jnp.asarray(ids).ravel()
+    if flat.size == 0:
+        zeros = jnp.zeros(max_segments, jnp.int32)
+        return Relabelled(
+            flat.reshape(ids.shape).astype(jnp.int32), zeros.astype(flat.dtype), zeros
+        )
     ordered = jnp.sort(flat)
     first = jnp.ones_like(ordered, bool, shape=(1,))
     new = jnp.concatenate([first, ordered[1:] != ordered[:-1]])
@@ -403,6 +409,8 @@ def pack(
     labels, areas = np.full(size, -1, np.int32), np.zeros(size, np.int32)
     crowd = np.zeros(size, bool)
     for k, segment in enumerate(segments_info):
+        if not {"id", "category_id"} <= segment.keys():
+            raise ValueError(f"segments_info: segment {k} in the list lacks its id or category_id")
         name, category = int(segment["id"]), int(segment["category_id"])
         if name in numbers:
             what = "that of void" if name == 0 else "there twice"
@@ -414,7 +422,12 @@ def pack(
                 f"segments_info: segment {name} has the unknown category_id {category}"
             )
         numbers[name], labels[k] = k, classes[category]
-        areas[k], crowd[k] = segment.get("area", pixels[name]), segment.get("iscrowd", 0)
+        area = segment.get("area", pixels[name])
+        if area != int(area) or not 0 <= area < 2**31:
+            raise ValueError(
+                f"segments_info: segment {name} has area {area}, not an integer from 0 on"
+            )
+        areas[k], crowd[k] = area, segment.get("iscrowd", 0)
     if missing := pixels.keys() - numbers.keys():
         raise ValueError(f"ids has pixels of {sorted(missing)}, which segments_info does not have")
     table = np.array([numbers[name] for name in found.tolist()], np.int32)

@@ -41,6 +41,7 @@ __all__ = [
     "CITYSCAPES",
     "ADE20K",
     "mmseg",
+    "by_place",
     "scores",
     "Scores",
     "instance_counts",
@@ -196,6 +197,36 @@ def mmseg(num_classes: int, *, ignore: Ignore = 255, reduce_zero_label: bool = F
         classes=tuple(label for label in range(num_classes) if label not in ignored),
         absent="exclude",
         reduce_zero_label=reduce_zero_label,
+    )
+
+
+def by_place(protocol: Protocol, *, ignore: Ignore = 255) -> Protocol:
+    """The same protocol for maps that number its evaluated classes from 0, as training does.
+
+    Args:
+      protocol: such as `CITYSCAPES`, whose 19 classes among 34 ids then are 0 to 18.
+      ignore: labels that do not count, one or a tuple.
+
+    Returns:
+      A `Protocol` without what it says of instances.
+
+    Example:
+      >>> print(by_place(CITYSCAPES).num_classes, by_place(CITYSCAPES).names[18])
+      19 bicycle
+    """
+    places = {label: place for place, label in enumerate(protocol.classes)}
+    ignored = _scores.labels("ignore", ignore)
+    return protocol._replace(
+        names=tuple(protocol.names[label] for label in protocol.classes),
+        ignore=ignored,
+        classes=tuple(place for place in places.values() if place not in ignored),
+        categories=tuple(
+            (name, tuple(places[label] for label in labels if label in places))
+            for name, labels in protocol.categories
+        ),
+        reduce_zero_label=False,
+        instance_sizes=(),
+        instance_categories=(),
     )
 
 

@@ -15,6 +15,8 @@ What holds for every function here, and is not repeated below:
 - **Scores** of integers are right past 2^31: sums are exact and rounded once. They are
   float32, or float64 if the matrix holds 64-bit numbers. Counts must not be negative.
   Floats, such as soft counts, are summed in that type, and their gradient is finite.
+- **Sharding.** Maps may be sharded over automatic axes of a mesh, and counted in `shard_map`. Over
+  explicit axes JAX cannot scatter: whether a count works there depends on its shape.
 - **absent** is what becomes of a class whose denominator is 0, for the IoU one that is neither
   a target nor predicted: "exclude" makes it NaN and leaves it out of the mean, which is NaN
   if nothing is left; "zero" and "one" count it as such; "nan" makes the mean NaN too.
@@ -250,7 +252,8 @@ def check_values(
     _checks.count("num_classes", num_classes, 1)
     x = np.asarray(labels)
     bad = (x < 0) | (x >= num_classes)
-    bad &= ~np.isin(x, _scores.labels("ignore", ignore))
+    for label in _scores.labels("ignore", ignore):  # `np.isin` compares uint64 as floats
+        bad &= x != label
     if not bad.any():
         return
     index = tuple(int(i) for i in np.argwhere(bad)[0])

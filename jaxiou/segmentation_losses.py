@@ -32,7 +32,14 @@ from jaxtyping import Bool, Float, Integer, Real, Shaped
 
 from jaxiou import _checks
 from jaxiou._compiled import compiled
-from jaxiou._math import absolute, never_negative, positive_part, safe_divide, safe_power
+from jaxiou._math import (
+    absolute,
+    never_negative,
+    places,
+    positive_part,
+    safe_divide,
+    safe_power,
+)
 from jaxiou._typing import ArrayLike
 
 __all__ = [
@@ -489,7 +496,7 @@ def _lovasz_extension(errors: Array, inside: Array) -> Array:
 def _lovasz_extension_jvp(primals, tangents):
     """The weights are constant almost everywhere, so the slope is their sum with the errors'."""
     value, keys, ordered, weights = _sorted_extension(*primals)
-    by_pixel = jnp.take_along_axis(weights, _places(ordered, keys), axis=-1)
+    by_pixel = jnp.take_along_axis(weights, places(ordered, keys), axis=-1)
     return value, (by_pixel * tangents[0]).sum(-1)
 
 
@@ -510,24 +517,6 @@ def _keys(errors: Array, inside: Array) -> Array:
     """
     unsigned = jnp.uint64 if errors.dtype == np.float64 else jnp.uint32
     return (jax.lax.bitcast_convert_type(errors, unsigned) << 1) | inside.astype(unsigned)
-
-
-def _places(ordered: Array, keys: Array) -> Array:
-    """Where each key first is among the ordered ones, by bisection.
-
-    Not `jnp.searchsorted`: its loop does not run in `shard_map`; unrolled, it is fused with what
-    made the keys, and makes them anew in every step.
-    """
-    count = ordered.shape[-1]
-    steps = count.bit_length()
-
-    def step(i: Array, smaller: Array) -> Array:
-        """Raises the number of keys that are known to be smaller by a power of 2, if it may."""
-        more = smaller + (1 << (steps - 1 - i))
-        there = jnp.take_along_axis(ordered, jnp.minimum(more, count) - 1, axis=-1)
-        return jnp.where((more <= count) & (there < keys), more, smaller)
-
-    return jax.lax.fori_loop(np.int32(0), np.int32(steps), step, jnp.zeros_like(keys, jnp.int32))
 
 
 def _weights(ordered: Array, dtype: np.dtype) -> Array:

@@ -85,8 +85,9 @@ def truncated(path):
         ("folder.png", lambda path: path.mkdir(), "cannot be read"),
         ("rgb.png", lambda path: Image.new("RGB", (2, 2)).save(path), "mode RGB;.*not colours"),
         ("la.png", lambda path: Image.new("LA", (2, 2)).save(path), "mode LA"),
-        ("grey.jpg", lambda path: Image.new("L", (2, 2)).save(path), "JPEG, which is lossy"),
-        ("float.tif", lambda path: Image.new("F", (2, 2)).save(path), "mode F"),
+        ("grey.jpg", lambda path: Image.new("L", (2, 2)).save(path), "is a JPEG"),
+        ("grey.tif", lambda path: Image.new("L", (2, 2)).save(path), "is a TIFF"),
+        ("grey.pgm", lambda path: path.write_bytes(b"P5\n1 1\n3\n\1"), "is a PPM"),
     ],
 )
 def test_a_file_that_holds_no_labels_is_named_with_the_reason(tmp_path, name, make, reason):
@@ -150,6 +151,32 @@ def test_a_folder_that_is_missing_or_empty_is_named(tmp_path):
         label_maps.find_pairs(tmp_path / "truth" / "a.png", tmp_path / "truth")
 
 
+def test_links_are_followed_and_one_to_nowhere_is_named(tmp_path):
+    for side in ("truth", "found"):
+        save(tmp_path / "elsewhere" / side / "b.png", [[0]])
+        save(tmp_path / side / "a.png", [[0]])
+        (tmp_path / side / "city").symlink_to(tmp_path / "elsewhere" / side)
+    pairs = label_maps.find_pairs(tmp_path / "truth", tmp_path / "found")
+    assert [pair.name for pair in pairs] == ["a", "b"]
+    for side in ("truth", "found"):
+        (tmp_path / side / "c.png").symlink_to(tmp_path / "nowhere.png")
+    pairs = label_maps.find_pairs(tmp_path / "truth", tmp_path / "found")
+    with pytest.raises(FileError, match=r"truth.c\.png: does not exist"):
+        label_maps.read_pair(pairs[2])
+
+
+def test_a_folder_below_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    save(tmp_path / "a.png", [[0]])
+
+    def walk(folder, onerror, followlinks):
+        onerror(PermissionError(13, "Permission denied", str(tmp_path / "city")))
+        return iter(())
+
+    monkeypatch.setattr("os.walk", walk)
+    with pytest.raises(FileError, match=r"city: cannot be read: Permission denied"):
+        label_maps.find_pairs(tmp_path, tmp_path)
+
+
 def test_sizes_that_differ_are_told_with_both_files(tmp_path):
     target = save(tmp_path / "t.png", np.zeros((2, 3)))
     prediction = save(tmp_path / "p.png", np.zeros((3, 2)))
@@ -184,6 +211,9 @@ def test_a_table_gives_what_a_dictionary_gives(dtype):
 def test_labels_that_do_not_fit_are_an_error():
     with pytest.raises(ValueError, match=r"4294967296, which does not fit in 32 bits"):
         label_maps.remap(np.zeros(1, np.int32), {0: 2**32})
+    for function in (label_maps.reduce_zero_label, lambda x: label_maps.remap(x, {0: 1})):
+        with pytest.raises(ValueError, match=r"labels hold integers .* do not fit in 32 bits"):
+            function(np.array([0, 2**32]))
     with pytest.raises(TypeError, match="labels must hold integers"):
         label_maps.reduce_zero_label(np.zeros(1, np.float32))
 

@@ -433,3 +433,8 @@ def test_wrong_arguments_raise_and_are_named():
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
             call()
+
+
+def test_masks_of_no_pixels_have_boxes_of_zeros():
+    for shape in ((2, 0, 5), (2, 4, 0), (2, 0, 0)):
+        np.testing.assert_array_equal(masks.to_boxes(np.zeros(shape, bool)), np.zeros((2, 4)))

@@ -556,3 +556,22 @@ def test_wrong_arguments_raise_and_are_named():
     ]:  # fmt: skip
         with pytest.raises(error, match=message):
             call()
+
+
+def test_relabelling_nothing_gives_nothing():
+    indices, ids, areas = relabel(np.zeros((0, 3), np.int32), max_segments=2)
+    assert (indices.shape, ids.tolist(), areas.tolist()) == ((0, 3), [0, 0], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("segment", "reason"),
+    [
+        ({"id": 1, "category_id": 1, "area": 3.7}, "segment 1 has area 3.7"),
+        ({"id": 1, "category_id": 1, "area": -4}, "segment 1 has area -4"),
+        ({"id": 1, "category_id": 1, "area": 2**33}, "segment 1 has area 8589934592"),
+        ({"id": 1}, "segment 0 in the list lacks its id or category_id"),
+    ],
+)
+def test_a_segment_that_cannot_be_is_named(segment, reason):
+    with pytest.raises(ValueError, match=reason):
+        pack(np.ones((2, 2), np.int32), [segment], category_ids=[1])

@@ -1,15 +1,17 @@
-"""Label maps from images with one channel: grey, palette or 16 bits a pixel, read by Pillow.
+"""Label maps from PNG images with one channel: grey, palette or 16 bits a pixel, by Pillow.
 
 A label is the number stored in a pixel. A palette's colours are not looked at, and 1, 2, 4,
 8 and 16 bits a pixel are read as they are. What cannot hold labels is an error that names
-the file: colours, lossy JPEG, a file that is cut short.
+the file: colours, a file that is cut short, another format than PNG. Of those some lose
+labels, such as JPEG, and of others Pillow changes the numbers, such as PGM and TIFF.
 """
 
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BufferedIOBase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -49,7 +51,7 @@ def read(file: str | Path | BufferedIOBase) -> Integer[np.ndarray, "h w"]:
       `[H, W]`, uint8 for up to 8 bits a pixel, uint16 or int32 for 16, as Pillow has them.
 
     Raises:
-      FileError: if it is missing, unreadable, in colour, or JPEG.
+      FileError: if it is missing, unreadable, in colour, or no PNG.
 
     At the edges:
       A grey image of 2 or 4 bits a pixel, which Pillow stretches to 0 to 255, is brought
@@ -72,12 +74,12 @@ def read(file: str | Path | BufferedIOBase) -> Integer[np.ndarray, "h w"]:
     name = str(file if isinstance(file, str | Path) else getattr(file, "name", "an open file"))
     try:
         with Image.open(file) as image:  # type: ignore[arg-type]
+            if image.format != "PNG":
+                raise FileError(name, f"is a {image.format}, which may change labels, and no PNG")
             if image.mode not in INTEGERS:
                 raise FileError(
                     name, f"has mode {image.mode}; a label map has one integer a pixel, not colours"
                 )
-            if image.format == "JPEG":
-                raise FileError(name, "is a JPEG, which is lossy and changes labels")
             stretched = _stretch(image)
             labels = np.asarray(image)
     except UnidentifiedImageError as error:
@@ -189,14 +191,13 @@ def remap(
       int32, of the shape of `labels`. Labels that the table does not have stay as they are.
 
     Raises:
-      ValueError: if a label of the table does not fit in 32 bits.
+      ValueError: if a label, of the map or the table, does not fit in 32 bits.
 
     Example:
       >>> print(remap(np.array([0, 1, 2, 255], np.uint8), {0: 1, 1: 0, 255: -1}))
       [ 1  0  2 -1]
     """
-    _checks.is_array("labels", labels)
-    _checks.is_integer("labels", labels)
+    _check_labels(labels)
     old = np.array(sorted(table), np.int64)
     new = np.array([table[label] for label in sorted(table)], np.int64)
     limits = np.iinfo(np.int32)
@@ -218,33 +219,53 @@ def reduce_zero_label(labels: Integer[np.ndarray, "..."]) -> Int32[np.ndarray, "
     Returns:
       int32, of the shape of `labels`. 255 stays 255.
 
+    Raises:
+      ValueError: if a label does not fit in 32 bits.
+
     Example:
       >>> print(reduce_zero_label(np.array([0, 1, 150, 255], np.uint8)))
       [255   0 149 255]
     """
-    _checks.is_array("labels", labels)
-    _checks.is_integer("labels", labels)
+    _check_labels(labels)
     wide = labels.astype(np.int32)
     return np.where((wide == 0) | (wide == 255), 255, wide - 1).astype(np.int32)
 
 
-def _files(folder: Path, suffix: str) -> dict[Path, Path]:
+def _files(folder: Path, suffix: str) -> dict[PurePosixPath, Path]:
     """All files below a folder that end in `suffix`, by path below it without the suffix."""
     if not folder.is_dir():
         raise FileError(folder, "is not a folder" if folder.exists() else "does not exist")
-    paths = sorted(path for path in _walk(folder) if path.name.endswith(suffix))
-    if not paths:
+
+    def refuse(error: OSError) -> None:
+        raise FileError(error.filename, f"cannot be read: {error.strerror}") from error
+
+    found = {}
+    for place, _, names in os.walk(folder, onerror=refuse, followlinks=True):
+        for name in sorted(names):
+            if name.endswith(suffix):
+                path = Path(place, name)
+                below = path.relative_to(folder).parent / f"{name.removesuffix(suffix)}"
+                if name == suffix:
+                    raise FileError(path, f"has no name but its suffix {suffix!r}")
+                found[PurePosixPath(below.as_posix())] = path
+    if not found:
         raise FileError(folder, f"has no file whose name ends in {suffix!r}")
-    return {Path(str(path.relative_to(folder)).removesuffix(suffix)): path for path in paths}
+    return found
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())
+def _check_labels(labels: np.ndarray) -> None:
+    _checks.is_array("labels", labels)
+    _checks.is_integer("labels", labels)
+    limits = np.iinfo(np.int32)
+    if labels.size and not (limits.min <= labels.min() and labels.max() <= limits.max):
+        raise ValueError(
+            f"labels hold integers in [{labels.min()}, {labels.max()}], which do not fit in 32 bits"
+        )
 
 
 def _stretch(image: Any) -> int:
     """By how much Pillow has multiplied the numbers of a PNG: 85 for 2 bits, 17 for 4."""
-    if image.format != "PNG" or image.mode != "L":
+    if image.mode != "L":
         return 1
     raw = image.tile[0][3]  # "L;2" and the like; the rest of the file is not read yet
     bits = int(raw.partition(";")[2] or 8) if isinstance(raw, str) else 8

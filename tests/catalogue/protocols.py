@@ -34,6 +34,7 @@ NO_GRADIENT = dict.fromkeys(["grad", "jvp"], "counts of labels, which have no gr
 
 ROWS = [
     Row("partial(protocols.mmseg, 5, ignore=(1, 255))", lambda rng: (), exempt=HOST),
+    Row("partial(protocols.by_place, protocols.CITYSCAPES)", lambda rng: (), exempt=HOST),
     Row(f"partial(protocols.scores, protocol={GROUPED})", matrix, (0,), exempt=EMPTY_IS_NAN),
     Row(
         "protocols.instance_counts",
