@@ -15,6 +15,7 @@ from jaxiou import (
     segmentation_losses,
     suppression,
     testing,
+    tracking,
     variants,
 )
 from jaxiou.pairing import pairwise
@@ -37,5 +38,6 @@ __all__ = [
     "segmentation_losses",
     "suppression",
     "testing",
+    "tracking",
     "variants",
 ]

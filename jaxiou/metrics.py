@@ -39,6 +39,8 @@ from jaxiou._scores import Absent, Ignore
 from jaxiou._typing import ArrayLike
 from jaxiou.panoptic import PanopticCounts, PanopticQuality
 from jaxiou.protocols import Protocol, Scores
+from jaxiou.tracking import clear, hota, identity
+from jaxiou.tracking.packing import Sequence
 
 __all__ = [
     "Metric",
@@ -46,11 +48,14 @@ __all__ = [
     "dice",
     "semantic_segmentation",
     "panoptic_quality",
+    "tracking",
     "to_numpy",
     "ConfusionCounts",
     "PanopticState",
+    "TrackingState",
     "ClassScores",
     "PanopticScores",
+    "TrackingScores",
 ]
 
 
@@ -102,6 +107,20 @@ class PanopticState(NamedTuple):
     false_negatives: UInt32[Array, "4 classes"]
 
 
+class TrackingState(NamedTuple):
+    """The state of `tracking`: the counts of its parts, each as limbs or as a sum with its rest.
+
+    Attributes:
+      hota: as `tracking.hota.Counts`.
+      clear: as `tracking.clear.Counts`.
+      identity: as `tracking.identity.Counts`.
+    """
+
+    hota: hota.Counts
+    clear: clear.Counts
+    identity: identity.Counts
+
+
 class ClassScores(NamedTuple):
     """A score of each class, and their mean.
 
@@ -126,6 +145,20 @@ class PanopticScores(NamedTuple):
     all: PanopticQuality
     things: PanopticQuality
     stuff: PanopticQuality
+
+
+class TrackingScores(NamedTuple):
+    """What trackers are compared by.
+
+    Attributes:
+      hota: localisation, detection and association, at 19 thresholds.
+      clear: MOTA and its parts.
+      identity: IDF1 and its parts.
+    """
+
+    hota: hota.Scores
+    clear: clear.Scores
+    identity: identity.Scores
 
 
 @functools.cache
@@ -256,6 +289,9 @@ def panoptic_quality(
       Kirillov et al., "Panoptic Segmentation", CVPR 2019, https://arxiv.org/abs/1801.00868.
     """
     _checks.count("num_classes", num_classes, 1)
+    for label in things:
+        if label not in range(num_classes):
+            raise ValueError(f"things must be classes, 0 to {num_classes - 1}, got {label}")
     stuff = tuple(label for label in range(num_classes) if label not in things)
     count = functools.partial(
         panoptic.panoptic_counts,
@@ -286,21 +322,102 @@ def panoptic_quality(
         data = predictions, targets, prediction_labels, target_labels
         options = {"crowd": crowd, "target_areas": target_areas}
         counts = jax.vmap(of_image)(data, {k: x for k, x in options.items() if x is not None})
-        if where is not None:
-            _checks.mask("where", where, predictions.shape[:1])
-            counts = jax.tree.map(lambda x: jnp.where(where[:, None], x, jnp.zeros_like(x)), counts)
-        iou, *others = (x.sum(axis=0, dtype=x.dtype) for x in counts)
-        iou = iou.astype(state.iou.dtype)
-        limbs = map(_counts.from_integers, others)
-        return _merge(state, PanopticState(jnp.stack([iou, iou - iou]), *limbs))
+        counts = _where(where, counts, predictions.shape[:1])
+        return _merge(state, PanopticState(*_added(counts, state)))
 
     @compiled()
     def compute(state: PanopticState) -> PanopticScores:
-        dtype = _dtype()
-        iou = state.iou.astype(dtype).sum(axis=0)
-        counts = PanopticCounts(iou, *(_counts.to_float(x, dtype) for x in state[1:]))
+        counts = PanopticCounts(*_floats(state))
         sets = (None, things, stuff)
         return PanopticScores(*(panoptic.panoptic_quality(counts, classes=x) for x in sets))
+
+    image = jnp.zeros((1, 1, 1), jnp.int32)
+    metric = Metric(init, update, _merge, _reduce, compute)
+    return _tried(metric, image, image, image[0], image[0])
+
+
+@functools.cache
+def tracking(num_predictions: int, num_targets: int, *, threshold: float = 0.5) -> Metric:
+    """HOTA, CLEAR MOT and Identity over all sequences that were seen, as TrackEval combines them.
+
+    Args:
+      num_predictions: the most ids that predictions have in a sequence.
+      num_targets: the most ids that targets have.
+      threshold: of CLEAR and Identity.
+
+    Returns:
+      A `Metric`. `update(state, sequences, *, num_frames=None, where=None)` takes a
+      `tracking.packing.Sequence` with a leading axis of sequences, whose frames may be padded
+      up to `num_frames`, int32 `[B]`, and `where`, bool `[B]`, which leaves out sequences that
+      fill up a batch. The state is a `TrackingState`, and `compute` gives `TrackingScores`.
+
+    At the edges:
+      A ratio of nothing is 0, or as `tracking.hota`, `clear` and `identity` have it.
+
+    Example:
+      >>> ids, valid = jnp.zeros((1, 2, 1), jnp.int32), jnp.ones((1, 2, 1), bool)
+      >>> sequences = Sequence(ids, ids, valid, valid, jnp.full((1, 2, 1, 1), 0.8))
+      >>> metric = tracking(1, 1)
+      >>> scores = metric.compute(metric.update(metric.init(), sequences))
+      >>> print(scores.clear.mota, scores.identity.idf1, f"{scores.hota.hota.mean():.4f}")
+      1.0 1.0 0.8421
+
+    Reference:
+      Luiten et al., "HOTA: A Higher Order Metric for Evaluating Multi-Object Tracking", IJCV
+      2021, https://arxiv.org/abs/2009.07736.
+    """
+    _checks.count("num_predictions", num_predictions)
+    _checks.count("num_targets", num_targets)
+
+    def of_sequence(sequence: Sequence, num_frames: ArrayLike) -> TrackingState:
+        return TrackingState(
+            hota.count(sequence, num_predictions=num_predictions, num_targets=num_targets),
+            clear.count(
+                sequence, num_targets=num_targets, threshold=threshold, num_frames=num_frames
+            ),
+            identity.count(
+                sequence,
+                num_predictions=num_predictions,
+                num_targets=num_targets,
+                threshold=threshold,
+            ),
+        )
+
+    def init() -> TrackingState:
+        one = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1), bool)
+        empty = Sequence(one[0], one[0], one[1], one[1], jnp.zeros((1, 1, 1), _dtype()))
+        kinds = jax.eval_shape(of_sequence, empty, np.int32(1))
+        return jax.tree.map(
+            lambda x: (
+                _counts.zeros(x.shape)
+                if jnp.issubdtype(x.dtype, jnp.integer)
+                else jnp.zeros((2, *x.shape), x.dtype)
+            ),
+            kinds,
+        )
+
+    @compiled()
+    def update(
+        state: TrackingState,
+        sequences: Sequence,
+        *,
+        num_frames: Integer[ArrayLike, " b"] | None = None,
+        where: Bool[ArrayLike, " b"] | None = None,
+    ) -> TrackingState:
+        shape = sequences.similarities.shape
+        if num_frames is None:
+            num_frames = jnp.full(shape[:1], shape[1], jnp.int32)
+        counts = _where(where, jax.vmap(of_sequence)(sequences, num_frames), shape[:1])
+        return _merge(state, _added(counts, state))
+
+    @compiled()
+    def compute(state: TrackingState) -> TrackingScores:
+        counts = _floats(state)
+        return TrackingScores(
+            hota.summarize(counts.hota),
+            clear.summarize(counts.clear, empty="formula"),
+            identity.summarize(counts.identity),
+        )
 
     return Metric(init, update, _merge, _reduce, compute)
 
@@ -350,7 +467,8 @@ def _of_label_maps(
         seen = (matrix, others.ignored, others.invalid)
         return _merge(state, ConfusionCounts(*map(_counts.from_integers, seen)))
 
-    return Metric(init, update, _merge, _reduce, compiled()(compute))
+    labels = jnp.zeros(1, jnp.int32)
+    return _tried(Metric(init, update, _merge, _reduce, compiled()(compute)), labels, labels)
 
 
 def _counted(state: ConfusionCounts) -> Any:
@@ -359,6 +477,45 @@ def _counted(state: ConfusionCounts) -> Any:
 
 def _dtype() -> np.dtype:
     return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def _tried(metric: Metric, *batch: Any) -> Metric:
+    """The metric, whose settings have been tried on shapes: bad ones raise before any data."""
+    state = jax.eval_shape(metric.init)
+    jax.eval_shape(metric.compute, jax.eval_shape(metric.update, state, *batch))
+    return metric
+
+
+def _where(where: ArrayLike | None, counts: Any, shape: tuple[int, ...]) -> Any:
+    """Counts of items, with zeros where an item does not count."""
+    if where is None:
+        return counts
+    _checks.mask("where", where, shape)
+    return jax.tree.map(
+        lambda x: jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.zeros_like(x)), counts
+    )
+
+
+def _added(counts: Any, state: Any) -> Any:
+    """Counts of items, summed, as a state of the types that `state` has."""
+
+    def held(x: Array, like: Array) -> Array:
+        total = x.sum(axis=0, dtype=x.dtype)
+        if like.dtype == jnp.uint32:
+            return _counts.from_integers(total)
+        total = total.astype(like.dtype)
+        return jnp.stack([total, total - total])
+
+    return jax.tree.map(held, counts, type(counts)(*state))
+
+
+def _floats(state: Any) -> Any:
+    """A state's counts and sums as floats, each rounded once."""
+    dtype = _dtype()
+    return jax.tree.map(
+        lambda x: _counts.to_float(x, dtype) if x.dtype == jnp.uint32 else x.astype(dtype).sum(0),
+        state,
+    )
 
 
 @compiled()
@@ -408,6 +565,6 @@ def to_numpy(state: Any) -> Any:
         _checks.is_concrete("state", x)
         if x.dtype == np.uint32:
             return _counts.to_numpy(x).astype(np.int64)
-        return np.asarray(x, np.float64).sum(axis=0)
+        return np.asarray(np.asarray(x, np.float64).sum(axis=0))
 
     return jax.tree.map(number, state)

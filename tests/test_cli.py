@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from jaxiou import cli
+from jaxiou._commands import segmentation
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data" / "seg"
@@ -20,7 +21,7 @@ K = 4
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """So that images of a few pixels fill several."""
-    monkeypatch.setattr(cli, "BLOCK", 64)
+    monkeypatch.setattr(segmentation, "BLOCK", 64)
 
 
 @pytest.fixture
@@ -120,6 +121,21 @@ def test_cityscapes_has_its_names_and_its_categories(tmp_path, capsys):
     assert any("category flat" in line and "100.00" in line for line in lines)
 
 
+def test_cityscapes_may_be_numbered_as_in_training(tmp_path):
+    """As the issue writes it: `--classes 19 --ignore 255 --protocol cityscapes`."""
+    for folder, labels in [("truth", [[0, 1, 11, 255]]), ("found", [[1, 1, 11, 3]])]:
+        (tmp_path / folder).mkdir()
+        Image.fromarray(np.array(labels, np.uint8)).save(tmp_path / folder / "a.png")
+    file = tmp_path / "scores.json"
+    options = ["--classes", "19", "--ignore", "255", "--protocol", "cityscapes"]
+    options += ["--target-suffix", ".png", "--json", str(file)]
+    assert run(tmp_path, *options) == 0
+    report = json.loads(file.read_text())
+    iou = {one["name"]: one["iou"] for one in report["classes"] if one["iou"] is not None}
+    assert iou == {"road": 0, "sidewalk": 0.5, "person": 1}
+    assert {one["name"]: one["iou"] for one in report["categories"]}["flat"] == 1
+
+
 def test_ade_sample_has_the_score_of_the_official_script(tmp_path, monkeypatch):
     folder = SHARED / "ade_sample"
     if not folder.exists():
@@ -131,7 +147,7 @@ def test_ade_sample_has_the_score_of_the_official_script(tmp_path, monkeypatch):
             (tmp_path / name).mkdir(exist_ok=True)
             Image.fromarray(x).save(tmp_path / name / path.name)
     file = tmp_path / "scores.json"
-    monkeypatch.setattr(cli, "BLOCK", 2**16)
+    monkeypatch.setattr(segmentation, "BLOCK", 2**16)
     assert run(tmp_path, "--protocol", "ade20k", "--json", str(file)) == 0
     report = json.loads(file.read_text())
     np.testing.assert_allclose(report["mean_iou"], wanted["official_mean_iou_over_150"], rtol=1e-12)
@@ -181,10 +197,14 @@ def test_a_bad_file_is_named_with_the_reason_and_exit_code_2(folders, capsys, sp
     ("options", "reason"),
     [
         ([], "--classes K is needed"),
-        (["--protocol", "voc", "--classes", "3"], "--protocol voc has its own labels"),
+        (["--protocol", "cityscapes", "--classes", "3"], "has 34 labels, or 19 numbered from 0"),
+        (["--classes", "3", "--json", "."], "is a folder"),
+        (["--classes", "3", "--plot", "a.foo"], "a.foo: must end in one of "),
+        (["--classes", "3", "--remap", "0:1", "0:2"], "--remap has a label twice on the left"),
+        (["--classes", "100000"], "must be 1 to 10000"),
         (["--classes", "3", "--json", "nowhere/a.json"], "a.json: cannot be written"),
         (["--classes", "3", "--remap", "1"], "must be OLD:NEW"),
-        (["--classes", "0"], "must be 1 or more"),
+        (["--classes", "0"], "must be 1 to 10000"),
         (["--classes", "three"], "invalid"),
     ],
 )
@@ -198,18 +218,9 @@ def test_a_bad_option_is_explained_with_exit_code_2(folders, capsys, options, re
     assert reason in capsys.readouterr().err
 
 
-def test_the_module_runs_as_a_program(folders):
-    folder, _ = folders
-    command = [
-        sys.executable,
-        "-m",
-        "jaxiou",
-        "segmentation",
-        "nowhere",
-        "nowhere",
-        "--classes",
-        "2",
-    ]
+def test_the_module_runs_as_a_program():
+    arguments = ["segmentation", "nowhere", "nowhere", "--classes", "2"]
+    command = [sys.executable, "-m", "jaxiou", *arguments]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr == "jaxiou: nowhere: does not exist\n"

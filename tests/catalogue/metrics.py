@@ -1,7 +1,5 @@
 """Rows of `jaxiou.metrics`."""
 
-import numpy as np
-
 import jaxiou
 from catalogue.row import HOST, Row
 
@@ -85,6 +83,12 @@ ROWS = [
     Row(
         "metrics.panoptic_quality(2, things=(0,)).compute",
         lambda rng: (_panoptic(rng),),
+        leading=False,
+        exempt=_SUMS | _SCORES,
+    ),
+    Row(
+        "metrics.tracking(2, 2).compute",
+        lambda rng: (jaxiou.metrics.tracking(2, 2).init(),),
         leading=False,
         exempt=_SUMS | _SCORES,
     ),

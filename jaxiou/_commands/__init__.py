@@ -1,0 +1,1 @@
+"""The commands of `jaxiou`, a module each; `cli` puts them together."""
