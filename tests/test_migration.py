@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxiou import assignment, boxes, losses, pairwise, suppression
+from jaxiou import assignment, boxes, losses, masks, pairwise, segmentation, suppression
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
-ROWS = re.findall(r"^\| `((?:tv|tm|sp)\..*?)` \| `(.*?)` \|", README, re.MULTILINE)
+ROWS = re.findall(r"^\| `((?:tv|tm|tc|sp|sk|pc)\..*?)` \| `(.*?)` \|", README, re.MULTILINE)
 
 
 def random_boxes(seed, count):
@@ -29,14 +29,29 @@ SETS = {
     "s": np.float32([0.3, 0.9, 0.2, 0.8, 0.4, 0.6, 0.5]),
     "k": np.int32([0, 1, 0, 1, 0, 1, 0]),
     "c": np.random.default_rng(5).random((5, 7), np.float32),
+    "y": np.random.default_rng(6).integers(0, 3, 60, np.int32),
+    "z": np.random.default_rng(7).integers(0, 3, 60, np.int32),
+    "m": np.random.default_rng(8).random((3, 9, 8)) < 0.5,
+    "n": np.random.default_rng(9).random((2, 9, 8)) < 0.5,
 }
 MODULES = {
     "jnp": jnp,
     "assignment": assignment,
     "boxes": boxes,
     "losses": losses,
+    "masks": masks,
     "pairwise": pairwise,
+    "segmentation": segmentation,
     "suppression": suppression,
+}
+
+PEERS = {
+    "tv": "torchvision.ops",
+    "tm": "torchmetrics.functional.detection",
+    "tc": "torchmetrics.functional.classification",
+    "sp": "scipy.optimize",
+    "sk": "sklearn.metrics",
+    "pc": "pycocotools.mask",
 }
 
 
@@ -56,12 +71,14 @@ def test_a_row_runs_and_is_finite(theirs, cell):
 @pytest.mark.parametrize(("theirs", "cell"), ROWS, ids=[cell for _, cell in ROWS])
 def test_a_row_gives_the_peers_numbers(theirs, cell):
     reason = "a peer of the bench extra"
-    modules = {"tv": "torchvision.ops", "tm": "torchmetrics.functional.detection"}
-    modules["sp"] = "scipy.optimize"
     name, sets = theirs[:2], SETS
-    pytest.importorskip(modules[name].split(".")[0], reason=reason)
-    if name != "sp":
+    module = PEERS[name]
+    pytest.importorskip(module.split(".")[0], reason=reason)
+    if module.startswith("torch"):
         torch = pytest.importorskip("torch", reason=reason)
         sets = {k: torch.from_numpy(x) for k, x in SETS.items()}
-    peer = eval(theirs, {name: importlib.import_module(modules[name]), **sets})
-    np.testing.assert_allclose(ours(cell), np.asarray(peer), rtol=2e-5, atol=2e-5)
+    peer = importlib.import_module(module)
+    if name == "pc":
+        sets = {k: peer.encode(np.asfortranarray(SETS[k].transpose(1, 2, 0), "u1")) for k in "mn"}
+    result = eval(theirs, {name: peer, **sets})
+    np.testing.assert_allclose(ours(cell), np.asarray(result), rtol=2e-5, atol=2e-5)
