@@ -1,6 +1,9 @@
 """The switches every test runs under: strict types and ranks, checked shapes, four devices."""
 
+import gc
+import itertools
 import os
+from pathlib import Path
 
 # Before JAX starts: four host devices, so that sharding is tested on any machine; and one
 # thread for each compilation, as pytest-xdist keeps every core busy already.
@@ -27,6 +30,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jaxtyping.install_import_hook("jaxiou", "typechecker.check")
 
 
+MOST_MAPS, TESTS = 40_000, itertools.count(1)
+
+
 @pytest.fixture
 def without_jaxtyping():
     """Users' own errors: jaxtyping would raise before the library's checks do."""
@@ -40,6 +46,18 @@ def x64():
     """64-bit types for one test; elsewhere they are off, as they are for users."""
     with jax.enable_x64(True):
         yield
+
+
+def pytest_runtest_teardown():
+    """Compiled programs take memory maps, and XLA crashes where a process has 65,530 of them,
+    the most that Linux allows. They are let go long before; what is used again, compiles again.
+    """
+    maps = Path("/proc/self/maps")
+    if next(TESTS) % 20 or not maps.exists():  # it takes a while to read
+        return
+    if maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -398,9 +398,9 @@ def test_padding_is_clean_under_debug_nans(row, applies):
     zeros = jax.tree.map(lambda x: x * x.dtype.type(0), inputs(row))
     with jax.debug_nans(True):
         result = compiled_derivatives(row)(zeros, *directions(row), mask_of_ones(row))
-        with jax.disable_jit():
-            value = call(row, zeros)
-    assert_agree(value, result[0])
+        if applies(row, "eager"):
+            with jax.disable_jit():
+                assert_agree(call(row, zeros), result[0])
     assert all(np.isfinite(x).all() for x in floats(result))
 
 

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxiou import _counts, metrics, panoptic
 from jaxiou._math import two_sum
-from jaxiou.tracking import clear, hota, identity, packing
+from jaxiou.tracking import clear, combine, hota, identity, packing
 
 ROOT = Path(__file__).parents[1]
 K = 3
@@ -466,6 +466,9 @@ def test_tracking_scores_streamed_are_those_of_the_summed_counts():
     assert_near(TRACKING.compute(state), wanted)
     parts = [TRACKING.update(TRACKING.init(), batch) for batch in batches]
     assert_near(TRACKING.compute(TRACKING.merge(*parts[::-1])), wanted)
+    # Counts of classes add, also where a metric gives them as floats.
+    twice = jax.tree.map(lambda x: jnp.stack([x, x]), TRACKING.compute(state).clear)
+    assert combine.class_averaged(twice).clr_tp == 2 * total[1].clr_tp
 
 
 def assert_near(state, other):

@@ -86,7 +86,10 @@ def test_no_rows_at_all_are_a_sequence(tmp_path):
         (["1,1,0,0,2"], "line 1: has 5 of 6 numbers or more"),
         (["1,1,0,0,2,2", "1,x,0,0,2,2"], "line 2: could not convert string to float: 'x'"),
         (["1,1,0,0,2,nan"], "line 1: has a number that is not finite"),
-        (["1.5,1,0,0,2,2"], r"line 1: frame and id \[1.5 1. \] are no integers"),
+        (["1.5,1,0,0,2,2"], r"line 1: 1.5 is no integer of 32 bits"),
+        (["1,1e300,0,0,2,2"], r"line 1: 1e300 is no integer of 32 bits"),
+        (["1000000000,1,0,0,2,2"], r"line 1: frame 1000000000 is above 1000000"),
+        (["1,7,,20,5,8,1"], "line 1: could not convert string to float: ''"),
         (["0,1,0,0,2,2"], "line 1: frame 0 is below 1"),
         (["1,1,0,0,2,2", "", "1,-1,0,0,2,2"], "line 3: id -1 is negative"),
         (["1,4,0,0,2,2", "2,4,0,0,2,2", "1,4,9,9,2,2"], "line 3: id 4 is in this frame already"),
@@ -105,6 +108,13 @@ def test_what_a_benchmark_does_not_allow_is_named(tmp_path):
     found = write(tmp_path / "found.txt", "3,1,0,0,2,2,1,2,-1")
     with pytest.raises(FileError, match=r"found\.txt: line 1: class 2 is not 1"):
         mot.load(truths, found, benchmark="MOT17")
+    for line in ("1,1,0,0,2,2", "1,1,0,0,2,2,1,14,1"):
+        bare = write(tmp_path / "bare.txt", line)
+        with pytest.raises(FileError, match=r"bare\.txt: line 1: class (-1|14) is not one of 1 to"):
+            mot.load(bare, truths, benchmark="MOT17")
+    half = write(tmp_path / "half.txt", "1,1,0,0,2,2,0.5,1,1")
+    with pytest.raises(FileError, match=r"half\.txt: line 1: mark 0.5 is no integer"):
+        mot.load(half, truths)
     with pytest.raises(FileError, match=r"found\.txt: line 1: is after the last frame, 2"):
         mot.load(truths, found, num_frames=2)
     with pytest.raises(FileError, match=r"nowhere\.txt: does not exist"):
@@ -154,6 +164,8 @@ def test_kitti_leaves_out_what_is_hidden_small_or_in_a_region_to_ignore(tmp_path
         (kitti(-1, 1, "Car", BOXES["a"]), "line 1: frame -1 is negative"),
         (kitti(0, -1, "Car", BOXES["a"]), "line 1: id -1 is negative"),
         (kitti(0, 1, "Car", "abcd"), "line 1: could not convert"),
+        (kitti(0.7, 1, "Car", BOXES["a"]), "line 1: 0.7 is no integer"),
+        (kitti(0, 1, "Car", (30, 60, 10, 20)), "line 1: the box .* is inverted"),
     ],
 )
 def test_a_bad_line_of_kitti_is_named(tmp_path, line, reason):
@@ -190,10 +202,29 @@ def test_masks_are_compared_by_pixels(tmp_path):
     np.testing.assert_array_equal(loaded.sequence.similarities[:, 0, 0], [0.75, 1])
 
 
+def test_regions_to_ignore_count_together_and_may_overlap(tmp_path):
+    truths = write(
+        tmp_path / "gt.txt",
+        mots_line(1, 10000, 10, slice(0, 8), slice(0, 3)),
+        mots_line(1, 10000, 10, slice(0, 8), slice(2, 6)),
+    )
+    found = write(tmp_path / "found.txt", mots_line(1, 1, 2, slice(0, 8), slice(0, 8)))
+    assert mots.load(truths, found).prediction_ids.tolist() == []
+
+
+def test_masks_of_two_sizes_are_an_error(tmp_path):
+    truths = write(tmp_path / "gt.txt", mots_line(1, 1, 2, 0, 0))
+    code = rle.encode(np.ones((6, 6), np.uint8, order="F"))["counts"].decode()
+    found = write(tmp_path / "found.txt", f"1 1 2 6 6 {code}")
+    with pytest.raises(FileError, match=r"found\.txt: line 1: the mask is \[6, 6\], not \[8, 8\]"):
+        mots.load(truths, found)
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
         (["1 1 2 8 8"], "line 1: has 5 fields, not 6"),
+        ([mots_line(1.9, 1, 2, 0, 0)], "line 1: 1.9 is no integer"),
         ([mots_line(0, 1, 2, 0, 0)], "line 1: frame 0 is below 1"),
         ([mots_line(1, 1, 2, 0, slice(0, 3)), mots_line(1, 2, 2, 0, slice(2, 5))], "overlap"),
         ([mots_line(1, 1, 2, 0, 0), mots_line(1, 1, 2, 1, 1)], "line 2: id 1 is in this frame"),
@@ -244,6 +275,18 @@ def test_a_folder_has_the_table_of_trackeval_with_a_combined_row(tmp_path, capsy
     for line, score in zip(combined, ("40.00", "55.51", "62.43"), strict=False):
         assert line.split()[1] == score
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_sequence_may_not_be_named_as_all_together_are(tmp_path, capsys):
+    for name in ("COMBINED", "[bold]b"):
+        for side in ("gt", "found"):
+            write(tmp_path / side / f"{name}.txt", "1,1,0,0,2,2")
+    assert cli.main(["mot", str(tmp_path / "gt"), str(tmp_path / "found")]) == 2
+    assert "a sequence is named COMBINED" in capsys.readouterr().err
+    for side in ("gt", "found"):
+        (tmp_path / side / "COMBINED.txt").rename(tmp_path / side / "a.txt")
+    assert cli.main(["mot", str(tmp_path / "gt"), str(tmp_path / "found")]) == 0
+    assert "[bold]b" in capsys.readouterr().out
 
 
 def test_two_files_are_a_sequence(tmp_path, capsys):

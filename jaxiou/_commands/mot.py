@@ -96,6 +96,8 @@ def run(options: argparse.Namespace) -> None:
         rows = {
             one.name: _scores(count, "trackeval") for one, count in zip(loaded, counts, strict=True)
         }
+        if len(loaded) > 1 and COMBINED in rows:
+            raise ValueError(f"a sequence is named {COMBINED}, which is what all together are")
         if len(loaded) > 1:
             total = jax.tree.map(lambda *x: np.sum(x, axis=0), *counts)
             rows[COMBINED] = _scores(total, "formula")
@@ -189,6 +191,7 @@ def _plain(rows: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
 
 
 def _show(console: Any, benchmark: str, rows: dict[str, dict[str, np.ndarray]]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     for kind, names in FIELDS.items():
@@ -204,7 +207,7 @@ def _show(console: Any, benchmark: str, rows: dict[str, dict[str, np.ndarray]]) 
                 else percent(_mean(name, fields[name]))
                 for name in names.split()
             )
-            table.add_row(sequence, *cells)
+            table.add_row(escape(sequence), *cells)
         console.print(table)
         console.print()
 

@@ -48,7 +48,7 @@ def percent(x: Any) -> str:
 
 def console() -> Any:
     """Where tables go: standard output, in lines as long as the widest table needs."""
-    return _rich().Console(width=200)
+    return _rich().Console(width=400)
 
 
 def progress(items: Sequence[Item], what: str) -> Any:

@@ -13,6 +13,8 @@ from jaxiou.tracking import packing
 from jaxiou.tracking.packing import Sequence
 
 EPSILON = np.finfo(np.float64).eps
+MOST_FRAMES = 10**6
+"""A later one is a mistake: a frame takes memory whether or not there is anything in it."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,19 @@ def lines_of(path: str | Path) -> Iterator[tuple[int, str]]:
             yield number, line.strip()
 
 
-def numbers(path: str | Path, line: int, fields: list[str]) -> list[float]:
-    """Fields of a line as finite numbers."""
+def numbers(path: str | Path, line: int, fields: list[str], *, integers: int) -> list[float]:
+    """Fields of a line as finite numbers, of which the first ones, frame and id, are integers."""
     try:
         values = [float(field) for field in fields]
     except ValueError as error:
         raise FileError(path, f"line {line}: {error}") from error
     if not np.isfinite(values).all():
         raise FileError(path, f"line {line}: has a number that is not finite")
+    for field, value in zip(fields[:integers], values, strict=False):
+        if value != round(value) or abs(value) >= 2**31:
+            raise FileError(path, f"line {line}: {field} is no integer of 32 bits")
+    if values[0] > MOST_FRAMES:
+        raise FileError(path, f"line {line}: frame {fields[0]} is above {MOST_FRAMES}")
     return values
 
 

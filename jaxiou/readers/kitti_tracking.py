@@ -53,7 +53,7 @@ def read(path: str | Path) -> Tracks:
         fields = line.split()
         if len(fields) < 10:
             raise FileError(path, f"line {number}: has {len(fields)} of 10 fields or more")
-        rows.append(_tracks.numbers(path, number, [*fields[:2], *fields[3:10]]))
+        rows.append(_tracks.numbers(path, number, [*fields[:2], *fields[3:10]], integers=2))
         types.append(fields[2].lower())
         lines.append(number)
     table = np.array(rows, np.float64).reshape(-1, 9)
@@ -70,6 +70,8 @@ def read(path: str | Path) -> Tracks:
         },
     )
     _tracks.refuse(tracks, tracks.frames < 0, lambda row: f"frame {tracks.frames[row]} is negative")
+    inverted = np.any(tracks.regions[:, 2:] < tracks.regions[:, :2], axis=1)
+    _tracks.refuse(tracks, inverted, lambda row: f"the box {tracks.regions[row]} is inverted")
     _tracks.check(_tracks.keep(tracks, tracks.columns["type"] != DONT_CARE))
     return tracks
 

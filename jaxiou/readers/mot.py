@@ -30,7 +30,7 @@ BENCHMARKS: dict[str, set[int] | None] = {
 """Classes of truths that take predictions with them: person on vehicle, static person,
 distractor and reflection, and in MOT20 vehicles without a motor. MOT15 has no classes."""
 
-PEDESTRIAN = 1
+PEDESTRIAN, CLASSES = 1, 13
 COLUMNS = ("mark", "class", "visibility")
 FILL = (1.0, -1.0, -1.0)
 """What a column is where a line ends before it."""
@@ -65,10 +65,11 @@ def read(path: str | Path) -> Tracks:
     """
     rows, lines = [], []
     for number, line in _tracks.lines_of(path):
-        fields = line.replace(",", " ").split()
+        parts = line.rstrip(",").split(",") if "," in line else line.split()
+        fields = [part.strip() for part in parts]
         if len(fields) < 6:
             raise FileError(path, f"line {number}: has {len(fields)} of 6 numbers or more")
-        values = _tracks.numbers(path, number, fields[:9])
+        values = _tracks.numbers(path, number, fields[:9], integers=2)
         rows.append([*values, *FILL[max(len(values) - 6, 0) :]])
         lines.append(number)
     table = np.array(rows, np.float64).reshape(-1, 9)
@@ -80,10 +81,6 @@ def read(path: str | Path) -> Tracks:
         table[:, 1].astype(np.int64),
         np.concatenate([corner, corner + size], axis=1),
         dict(zip(COLUMNS, table[:, 6:].T, strict=True)),
-    )
-    broken = table[:, :2] != np.round(table[:, :2])
-    _tracks.refuse(
-        tracks, broken.any(axis=1), lambda row: f"frame and id {table[row, :2]} are no integers"
     )
     _tracks.refuse(tracks, tracks.frames < 0, lambda row: f"frame {table[row, 0]:.0f} is below 1")
     inverted = np.any(size < 0, axis=1)
@@ -118,8 +115,8 @@ def load(
       A `LoadedSequence`, with similarities by `tracking.packing.box_iou` in float64.
 
     Raises:
-      FileError: as `read`, for a frame after the last one, and for a predicted class other
-        than 1 where the benchmark has classes.
+      FileError: as `read`, for a frame after the last one, and where the benchmark has
+        classes for a truth without one of its 13, and for a predicted class other than 1.
 
     Example:
       >>> import tempfile
@@ -135,8 +132,15 @@ def load(
     stated = num_frames if num_frames is not None else _length(truths)
     length = _tracks.length(stated, truths, found, first=1)
     distractors = BENCHMARKS[benchmark]
-    kept = truths.columns["mark"] != 0
+    mark = truths.columns["mark"]
+    _tracks.refuse(truths, mark != np.round(mark), lambda row: f"mark {mark[row]} is no integer")
+    kept = mark != 0
     if distractors is not None:
+        kinds = truths.columns["class"]
+        unknown = ~np.isin(kinds, range(1, CLASSES + 1))
+        _tracks.refuse(
+            truths, unknown, lambda row: f"class {kinds[row]:g} is not one of 1 to {CLASSES}"
+        )
         classes = found.columns["class"]
         _tracks.refuse(
             found, classes > PEDESTRIAN, lambda row: f"class {classes[row]:.0f} is not 1"

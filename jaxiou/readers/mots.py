@@ -36,7 +36,8 @@ def read(path: str | Path, *, first_frame: int = 1) -> Tracks:
     Raises:
       FileError: if the file is missing, or a line has not six fields, a number that cannot be
         read, a frame before the first, a negative id, an id that the frame has already, or a
-        mask that cannot be read or overlaps another one of its frame. The text gives the line.
+        mask that cannot be read, has another size or overlaps another object of its frame. The
+        text gives the line.
 
     Example:
       >>> import tempfile
@@ -55,7 +56,7 @@ def read(path: str | Path, *, first_frame: int = 1) -> Tracks:
         fields = line.split()
         if len(fields) != 6:
             raise FileError(path, f"line {number}: has {len(fields)} fields, not 6")
-        values = _tracks.numbers(path, number, fields[:5])
+        values = _tracks.numbers(path, number, fields[:5], integers=5)
         code = {"size": [int(values[3]), int(values[4])], "counts": fields[5].encode()}
         try:
             with warnings.catch_warnings():  # pycocotools' own, of NumPy 2
@@ -80,11 +81,14 @@ def read(path: str | Path, *, first_frame: int = 1) -> Tracks:
     _tracks.refuse(
         tracks, tracks.frames < 0, lambda row: f"frame {table[row, 0]} is below {first_frame}"
     )
-    _tracks.check(tracks)
-    for frame in _tracks.rows_of_frames(tracks, int(tracks.frames.max(initial=-1)) + 1):
-        together = mask.area(mask.merge(list(rle[frame]))) if len(frame) else 0
-        if together < tracks.columns["area"][frame].sum():
-            raise FileError(path, f"line {tracks.lines[frame[0]]}: masks overlap in this frame")
+    _same_size(tracks, tracks)
+    objects = _tracks.keep(tracks, tracks.columns["class"] != IGNORED)
+    _tracks.check(objects)
+    for frame in _tracks.rows_of_frames(objects, int(objects.frames.max(initial=-1)) + 1):
+        codes = list(objects.columns["rle"][frame])
+        together = mask.area(mask.merge(codes)) if codes else 0
+        if together < objects.columns["area"][frame].sum():
+            raise FileError(path, f"line {objects.lines[frame[0]]}: masks overlap in this frame")
     return tracks
 
 
@@ -128,6 +132,7 @@ def load(
     _checks.one_of("kind", kind, list(CLASSES))
     truths, found = (read(path, first_frame=first_frame) for path in (targets, predictions))
     length = _tracks.length(num_frames, truths, found, first=first_frame)
+    _same_size(truths, found)
     ignored = _tracks.keep(truths, truths.columns["class"] == IGNORED)
     truths, found = (
         _tracks.keep(side, side.columns["class"] == CLASSES[kind]) for side in (truths, found)
@@ -156,6 +161,21 @@ def _similarities(
     return Sequence(p.ids, t.ids, p.valid, t.valid, table), prediction_ids, target_ids
 
 
+def _same_size(side: Tracks, other: Tracks) -> None:
+    """Raises FileError for a mask of another size than one of its frame on the other side."""
+    sizes = [[code["size"] for code in x.columns["rle"]] for x in (side, other)]
+    known = dict(zip(side.frames.tolist(), sizes[0], strict=True))
+    wrong = [
+        known.get(frame, size) != size
+        for frame, size in zip(other.frames.tolist(), sizes[1], strict=True)
+    ]
+    _tracks.refuse(
+        other,
+        np.array(wrong, bool),
+        lambda row: f"the mask is {sizes[1][row]}, not {known[int(other.frames[row])]} in size",
+    )
+
+
 def _within(found: Tracks, ignored: Tracks, length: int) -> np.ndarray:
     """Whether more than half of a prediction lies in a region to ignore of its frame."""
     mask = _pycocotools()
@@ -164,8 +184,8 @@ def _within(found: Tracks, ignored: Tracks, length: int) -> np.ndarray:
     for i, j in zip(*sides, strict=True):
         if len(i) and len(j):
             codes = (list(x.columns["rle"][k]) for x, k in ((found, i), (ignored, j)))
-            share = mask.iou(*codes, [1] * len(j))  # over the area of the prediction
-            inside[i] = (share > 0.5 + _tracks.EPSILON).any(axis=1)
+            share = mask.iou(next(codes), [mask.merge(next(codes))], [1])  # over the prediction
+            inside[i] = share[:, 0] > 0.5 + _tracks.EPSILON
     return inside
 
 

@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
@@ -12,6 +11,23 @@ from jaxiou._typing import ArrayLike
 from jaxiou.tracking import clear, hota, identity
 
 __all__ = ["class_averaged"]
+
+COUNTS = {
+    "clr_tp",
+    "clr_fn",
+    "clr_fp",
+    "idsw",
+    "mt",
+    "pt",
+    "ml",
+    "frag",
+    "clr_frames",
+    "idtp",
+    "idfn",
+    "idfp",
+}
+COUNTS |= {"hota_tp", "hota_fn", "hota_fp"}
+"""By name, as metrics give counts as floats."""
 
 Scores = TypeVar("Scores", clear.Scores, hota.Scores, identity.Scores)
 
@@ -51,11 +67,11 @@ def class_averaged(scores: Scores, *, where: Bool[ArrayLike, " classes"] | None 
     _checks.mask("where", where, (classes,))
     count = jnp.maximum(where.sum(dtype=jnp.int32), 1)
 
-    def average(x):
+    def average(name, x):
         kept = jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.zeros((), x.dtype))
-        if jnp.issubdtype(x.dtype, jnp.integer):
+        if name in COUNTS:
             return kept.sum(axis=0, dtype=x.dtype)
         dtype = _checks.working_dtype(x)
         return kept.astype(dtype).sum(axis=0) / count.astype(dtype)
 
-    return jax.tree.map(average, scores)
+    return type(scores)(*(average(*item) for item in scores._asdict().items()))

@@ -44,6 +44,7 @@ def _matching(name, **more):
 IN_OPTAX = {
     "auto mesh": "optax ranks by top_k, which gathers a few integers",
     "shard_map": "optax's loops need check_vma=False",
+    "eager": "optax's loops take seconds, one operation after the other",
     "explicit mesh": "optax scatters without saying how the result is sharded",
 }
 HOST_CALL = dict.fromkeys(["auto mesh", "explicit mesh", "export"], "calls the host, on one device")

@@ -78,7 +78,7 @@ ROWS = [
         lambda rng: (_panoptic(rng), *_panoptic_batch(rng)),
         leading=False,
         where=_some_of(5, 2),
-        exempt=_SUMS,
+        exempt=_SUMS | {"eager": "takes seconds, and `panoptic_counts` does it"},
     ),
     Row(
         "metrics.panoptic_quality(2, things=(0,)).compute",
