@@ -173,7 +173,7 @@ def places(ordered: Array, keys: Array) -> Array:
     count = ordered.shape[-1]
     steps = count.bit_length()
 
-    def step(i: Array, smaller: Array) -> Array:
+    def step(i, smaller):
         """Raises the number of keys that are known to be smaller by a power of 2, if it may."""
         more = smaller + (1 << (steps - 1 - i))
         there = jnp.take_along_axis(ordered, jnp.minimum(more, count) - 1, axis=-1)

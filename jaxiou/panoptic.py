@@ -423,7 +423,7 @@ def pack(
             )
         numbers[name], labels[k] = k, classes[category]
         area = segment.get("area", pixels[name])
-        if area != int(area) or not 0 <= area < 2**31:
+        if not 0 <= float(area) < 2**31 or float(area) != int(area):
             raise ValueError(
                 f"segments_info: segment {name} has area {area}, not an integer from 0 on"
             )

@@ -43,7 +43,6 @@ QUALITY = {
 }
 
 ROWS = [
-    Row("partial(panoptic.panoptic_counts, num_classes=2)", _maps, leading=False, exempt=IOU_SUMS),
     Row(
         "partial(panoptic.panoptic_counts, num_classes=3, boundary_ratio=0.01, stuff=(1,))",
         _maps,

@@ -59,12 +59,6 @@ CLASSES = (
 
 ROWS = [
     Row("partial(tracking.clear.count, num_targets=2)", _sequence, leading=False, exempt=COUNT),
-    Row(
-        "partial(tracking.clear.count, num_targets=2, convention='motmetrics')",
-        _sequence,
-        leading=False,
-        exempt=COUNT,
-    ),
     Row("tracking.clear.summarize", _clear_counts, exempt=A_TUPLE),
     Row(
         "partial(tracking.identity.count, num_predictions=3, num_targets=2)",
