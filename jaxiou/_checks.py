@@ -166,6 +166,24 @@ def count(name: str, value: object, least: int = 0) -> None:
         raise ValueError(f"{name} must be {least} or more, got {value}")
 
 
+def integers(name: str, value: object) -> tuple[int, ...]:
+    """One integer or a tuple of them, as a tuple; TypeError for anything else."""
+    values = value if isinstance(value, tuple) else (value,)
+    for x in values:
+        if isinstance(x, bool) or not isinstance(x, int | np.integer):
+            raise TypeError(f"{name} must be an integer or a tuple of integers, got {value!r}")
+    return tuple(int(x) for x in values)
+
+
+def members(name: str, value: object, count: int) -> tuple[int, ...]:
+    """`integers` that are numbers of `count` things, from 0; ValueError for others."""
+    values = integers(name, value)
+    for x in values:
+        if not 0 <= x < count:
+            raise ValueError(f"{name} must lie in 0 to {count - 1}, got {x}")
+    return values
+
+
 def scalar(name: str, value: ArrayLike | float) -> Array:
     """`value` as an array of rank 0; ValueError if it has axes."""
     if value is None or isinstance(value, str):

@@ -82,7 +82,7 @@ def sums(matrix: Matrix, classes: Classes | None = None) -> Sums:
     false_positives = exact.total(others, axis=-2)[..., :size]
     misses = exact.total(others, axis=-1)
     if classes is not None:
-        places = _places("classes", classes, size)
+        places = np.array(_checks.members("classes", classes, size), np.int32)
         hits, false_positives, misses = (x[..., places] for x in (hits, false_positives, misses))
     # Sums of what is never negative: nothing cancels.
     targets, predicted = exact.add(hits, misses), exact.add(hits, false_positives)
@@ -133,7 +133,10 @@ def category_iou(
 ) -> Array:
     """The score that `segmentation.category_iou` gives."""
     cells, exact, dtype = matrix
-    groups = [_places("categories", group, cells.shape[-2]) for group in categories]
+    groups = [
+        np.array(_checks.members("categories", group, cells.shape[-2]), np.int32)
+        for group in categories
+    ]
     members = np.concatenate([np.zeros(0, np.int32), *groups])
     if len(set(members.tolist())) < len(members):
         raise ValueError(f"categories must not share a class, got {categories}")
@@ -146,19 +149,3 @@ def category_iou(
 
     merged = Matrix(merge(merge(cells, -1), -2), exact, dtype)
     return score("class_iou", merged, absent=absent, classes=tuple(range(len(groups))))
-
-
-def labels(name: str, x: Ignore) -> Classes:
-    """One label or several as a tuple; TypeError for anything else."""
-    values = x if isinstance(x, tuple) else (x,)
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise TypeError(f"{name} must be an integer or a tuple of integers, got {x!r}")
-    return values
-
-
-def _places(name: str, classes: Classes, size: int) -> np.ndarray:
-    for label in labels(name, classes):
-        if not 0 <= label < size:
-            raise ValueError(f"{name} must lie in 0 to {size - 1}, got {label}")
-    return np.array(classes, np.int32)

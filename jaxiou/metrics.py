@@ -32,9 +32,8 @@ import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Integer, UInt32
 
-from jaxiou import _checks, _counts, _scores, panoptic, protocols, segmentation
+from jaxiou import _checks, _counts, _scores, _sums, panoptic, protocols, segmentation
 from jaxiou._compiled import compiled
-from jaxiou._math import two_sum
 from jaxiou._scores import Absent, Ignore
 from jaxiou._typing import ArrayLike
 from jaxiou.panoptic import PanopticCounts, PanopticQuality
@@ -289,9 +288,7 @@ def panoptic_quality(
       Kirillov et al., "Panoptic Segmentation", CVPR 2019, https://arxiv.org/abs/1801.00868.
     """
     _checks.count("num_classes", num_classes, 1)
-    for label in things:
-        if label not in range(num_classes):
-            raise ValueError(f"things must be classes, 0 to {num_classes - 1}, got {label}")
+    _checks.members("things", things, num_classes)
     stuff = tuple(label for label in range(num_classes) if label not in things)
     count = functools.partial(
         panoptic.panoptic_counts,
@@ -302,7 +299,7 @@ def panoptic_quality(
 
     def init() -> PanopticState:
         counts = (_counts.zeros((num_classes,)) for _ in range(3))
-        return PanopticState(jnp.zeros((2, num_classes), _dtype()), *counts)
+        return PanopticState(jnp.zeros((2, num_classes), _sums.score_dtype()), *counts)
 
     @compiled()
     def update(
@@ -322,17 +319,17 @@ def panoptic_quality(
         data = predictions, targets, prediction_labels, target_labels
         options = {"crowd": crowd, "target_areas": target_areas}
         counts = jax.vmap(of_image)(data, {k: x for k, x in options.items() if x is not None})
-        counts = _where(where, counts, predictions.shape[:1])
-        return _merge(state, PanopticState(*_added(counts, state)))
+        counts = _sums.counting(where, counts, predictions.shape[:1])
+        return _sums.merge(state, PanopticState(*_sums.from_items(counts, state)))
 
     @compiled()
     def compute(state: PanopticState) -> PanopticScores:
-        counts = PanopticCounts(*_floats(state))
+        counts = PanopticCounts(*_sums.to_floats(state))
         sets = (None, things, stuff)
         return PanopticScores(*(panoptic.panoptic_quality(counts, classes=x) for x in sets))
 
     image = jnp.zeros((1, 1, 1), jnp.int32)
-    metric = Metric(init, update, _merge, _reduce, compute)
+    metric = Metric(init, update, _sums.merge, _sums.reduce, compute)
     return _tried(metric, image, image, image[0], image[0])
 
 
@@ -385,7 +382,7 @@ def tracking(num_predictions: int, num_targets: int, *, threshold: float = 0.5) 
 
     def init() -> TrackingState:
         one = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1), bool)
-        empty = Sequence(one[0], one[0], one[1], one[1], jnp.zeros((1, 1, 1), _dtype()))
+        empty = Sequence(one[0], one[0], one[1], one[1], jnp.zeros((1, 1, 1), _sums.score_dtype()))
         kinds = jax.eval_shape(of_sequence, empty, np.int32(1))
         return jax.tree.map(
             lambda x: (
@@ -407,19 +404,19 @@ def tracking(num_predictions: int, num_targets: int, *, threshold: float = 0.5) 
         shape = sequences.similarities.shape
         if num_frames is None:
             num_frames = jnp.full(shape[:1], shape[1], jnp.int32)
-        counts = _where(where, jax.vmap(of_sequence)(sequences, num_frames), shape[:1])
-        return _merge(state, _added(counts, state))
+        counts = _sums.counting(where, jax.vmap(of_sequence)(sequences, num_frames), shape[:1])
+        return _sums.merge(state, _sums.from_items(counts, state))
 
     @compiled()
     def compute(state: TrackingState) -> TrackingScores:
-        counts = _floats(state)
+        counts = _sums.to_floats(state)
         return TrackingScores(
             hota.summarize(counts.hota),
             clear.summarize(counts.clear, empty="formula"),
             identity.summarize(counts.identity),
         )
 
-    return Metric(init, update, _merge, _reduce, compute)
+    return Metric(init, update, _sums.merge, _sums.reduce, compute)
 
 
 def _of_classes(
@@ -430,7 +427,7 @@ def _of_classes(
     classes: tuple[int, ...] | None,
 ) -> Metric:
     if classes is None:
-        ignored = ignore if isinstance(ignore, tuple) else (ignore,)
+        ignored = _checks.integers("ignore", ignore)
         classes = tuple(label for label in range(num_classes) if label not in ignored)
 
     def compute(state: ConfusionCounts) -> ClassScores:
@@ -465,18 +462,11 @@ def _of_label_maps(
         )
         others = segmentation.target_counts(targets, num_classes, ignore=ignore, where=where)
         seen = (matrix, others.ignored, others.invalid)
-        return _merge(state, ConfusionCounts(*map(_counts.from_integers, seen)))
+        return _sums.merge(state, ConfusionCounts(*map(_counts.from_integers, seen)))
 
     labels = jnp.zeros(1, jnp.int32)
-    return _tried(Metric(init, update, _merge, _reduce, compiled()(compute)), labels, labels)
-
-
-def _counted(state: ConfusionCounts) -> Any:
-    return _scores.from_limbs(state.matrix, _dtype())
-
-
-def _dtype() -> np.dtype:
-    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+    metric = Metric(init, update, _sums.merge, _sums.reduce, compiled()(compute))
+    return _tried(metric, labels, labels)
 
 
 def _tried(metric: Metric, *batch: Any) -> Metric:
@@ -486,56 +476,8 @@ def _tried(metric: Metric, *batch: Any) -> Metric:
     return metric
 
 
-def _where(where: ArrayLike | None, counts: Any, shape: tuple[int, ...]) -> Any:
-    """Counts of items, with zeros where an item does not count."""
-    if where is None:
-        return counts
-    _checks.mask("where", where, shape)
-    return jax.tree.map(
-        lambda x: jnp.where(where.reshape(-1, *(1,) * (x.ndim - 1)), x, jnp.zeros_like(x)), counts
-    )
-
-
-def _added(counts: Any, state: Any) -> Any:
-    """Counts of items, summed, as a state of the types that `state` has."""
-
-    def held(x: Array, like: Array) -> Array:
-        total = x.sum(axis=0, dtype=x.dtype)
-        if like.dtype == jnp.uint32:
-            return _counts.from_integers(total)
-        total = total.astype(like.dtype)
-        return jnp.stack([total, total - total])
-
-    return jax.tree.map(held, counts, type(counts)(*state))
-
-
-def _floats(state: Any) -> Any:
-    """A state's counts and sums as floats, each rounded once."""
-    dtype = _dtype()
-    return jax.tree.map(
-        lambda x: _counts.to_float(x, dtype) if x.dtype == jnp.uint32 else x.astype(dtype).sum(0),
-        state,
-    )
-
-
-@compiled()
-def _merge(state: Any, other: Any) -> Any:
-    return jax.tree.map(_sum, state, other)
-
-
-def _sum(x: Array, y: Array) -> Array:
-    """Of limbs, or of pairs of a float and its rest."""
-    if x.dtype == jnp.uint32:
-        return _counts.add(x, y)
-    total, rest = two_sum(x[0], y[0])
-    return jnp.stack(two_sum(total, rest + (x[1] + y[1])))
-
-
-def _reduce(state: Any, axis_name: str) -> Any:
-    total = jax.lax.psum(state, axis_name)
-    return jax.tree.map(
-        lambda x: _counts.carry(x) if x.dtype == jnp.uint32 else jnp.stack(two_sum(*x)), total
-    )
+def _counted(state: ConfusionCounts) -> Any:
+    return _scores.from_limbs(state.matrix, _sums.score_dtype())
 
 
 def to_numpy(state: Any) -> Any:

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int32, Integer, UInt8
 from jaxiou import _checks, masks
 from jaxiou._compiled import compiled
 from jaxiou._histogram import classes_or, pair_counts
-from jaxiou._math import safe_divide
+from jaxiou._math import places, safe_divide
 from jaxiou._typing import ArrayLike
 
 __all__ = [
@@ -327,7 +327,7 @@ def relabel(ids: Integer[ArrayLike, "*image"], *, max_segments: int) -> Relabell
     new = jnp.concatenate([first, ordered[1:] != ordered[:-1]])
     starts = jnp.nonzero(new, size=max_segments + 1, fill_value=flat.size)[0].astype(jnp.int32)
     found = jnp.take(ordered, starts[:-1], mode="clip")
-    indices = jnp.searchsorted(found, flat, method="scan_unrolled").astype(jnp.int32)
+    indices = places(found, flat)
     return Relabelled(indices.reshape(ids.shape), found, jnp.diff(starts))
 
 
@@ -506,9 +506,7 @@ def _segments(kind: str, x: ArrayLike, labels: ArrayLike, num_classes: int) -> t
 
 def _members(name: str, classes: Sequence[int], num_classes: int) -> np.ndarray:
     """bool, `[K]`: which classes a static tuple has."""
-    if any(not 0 <= k < num_classes for k in classes):
-        raise ValueError(f"{name} must be classes from 0 to {num_classes - 1}, got {classes}")
-    return np.isin(np.arange(num_classes), classes)
+    return np.isin(np.arange(num_classes), _checks.members(name, classes, num_classes))
 
 
 def _sum(x: Array, axis: int | tuple[int, ...]) -> Array:

@@ -189,7 +189,7 @@ def mmseg(num_classes: int, *, ignore: Ignore = 255, reduce_zero_label: bool = F
       (0, 1, 2) (1, 2)
     """
     _checks.count("num_classes", num_classes, 1)
-    ignored = _scores.labels("ignore", ignore)
+    ignored = _checks.integers("ignore", ignore)
     return Protocol(
         name="mmseg",
         names=tuple(f"class {label}" for label in range(num_classes)),
@@ -215,7 +215,7 @@ def by_place(protocol: Protocol, *, ignore: Ignore = 255) -> Protocol:
       19 bicycle
     """
     places = {label: place for place, label in enumerate(protocol.classes)}
-    ignored = _scores.labels("ignore", ignore)
+    ignored = _checks.integers("ignore", ignore)
     return protocol._replace(
         names=tuple(protocol.names[label] for label in protocol.classes),
         ignore=ignored,

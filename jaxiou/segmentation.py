@@ -95,7 +95,7 @@ def confusion_matrix(
       [[1 1 0]
        [0 1 1]]
     """
-    ignored = _scores.labels("ignore", ignore)
+    ignored = _checks.integers("ignore", ignore)
     _checks.one_of("method", method, get_args(Method))
     (predictions, targets), where = _maps(
         num_classes, where, predictions=predictions, targets=targets
@@ -158,7 +158,7 @@ def boundary_confusion_matrix(
       CVPR 2021, https://arxiv.org/abs/2103.16562. There the boundary of each class is a mask less
       its erosion; this is the same boundary, of all classes at once.
     """
-    ignored = _scores.labels("ignore", ignore)
+    ignored = _checks.integers("ignore", ignore)
     for name, x in {"predictions": predictions, "targets": targets}.items():
         _checks.is_array(name, x)
         _checks.trailing_shape(name, x, (None, None), "label maps")
@@ -218,7 +218,7 @@ def target_counts(
       2 1 1
     """
     (labels,), where = _maps(num_classes, where, targets=targets)
-    ignored = _is_among(labels, _scores.labels("ignore", ignore))
+    ignored = _is_among(labels, _checks.integers("ignore", ignore))
     valid = is_class(labels, num_classes) & ~ignored
     kinds = (valid, ignored, ~(valid | ignored))
     counted = kinds if where is None else [x & where for x in kinds]
@@ -252,7 +252,7 @@ def check_values(
     _checks.count("num_classes", num_classes, 1)
     x = np.asarray(labels)
     bad = (x < 0) | (x >= num_classes)
-    for label in _scores.labels("ignore", ignore):  # `np.isin` compares uint64 as floats
+    for label in _checks.integers("ignore", ignore):  # `np.isin` compares uint64 as floats
         bad &= x != label
     if not bad.any():
         return

@@ -610,7 +610,7 @@ def _label_map(
     labels = jnp.asarray(targets)
     labels = labels.astype(jnp.int64 if labels.dtype.itemsize == 8 else jnp.int32)
     counts = (labels >= 0) & (labels < classes)
-    for label in _integers("ignore", ignore):
+    for label in _checks.integers("ignore", ignore):
         if 0 <= label < classes:
             counts = counts & (labels != label)
     return labels, counts if where is None else counts & where
@@ -623,11 +623,11 @@ def _counted_classes(present: Array, classes: Classes, ignore: Integers) -> Arra
     if isinstance(classes, str):
         _checks.one_of("classes", classes, ("present", "all"))
     else:
-        numbers = _integers("classes", classes)
-        if not numbers or not all(0 <= number < count for number in numbers):
-            raise ValueError(f"classes must be numbers from 0 to {count - 1}, got {classes}")
+        numbers = _checks.members("classes", classes, count)
+        if not numbers:
+            raise ValueError("classes must name a class, got ()")
         chosen = np.isin(np.arange(count), numbers)
-    chosen &= ~np.isin(np.arange(count), _integers("ignore", ignore))
+    chosen &= ~np.isin(np.arange(count), _checks.integers("ignore", ignore))
     counts = jnp.asarray(chosen).reshape((1,) * (present.ndim - 1) + (count,))
     return counts & present if classes == "present" else jnp.broadcast_to(counts, present.shape)
 
@@ -639,7 +639,7 @@ def _mean_over_classes(loss: Array, counts: Array) -> Array:
 
 def _pixel_axes(axis: Integers, shape: Sequence[int], count: int) -> tuple[int, ...]:
     """The axes of pixels, counted from 0, which lie among the first `count` of `shape`."""
-    numbers = _integers("axis", axis)
+    numbers = _checks.integers("axis", axis)
     axes = tuple(sorted(a + len(shape) if a < 0 else a for a in numbers))
     if not axes or len(set(axes)) < len(axes) or not all(0 <= a < count for a in axes):
         raise ValueError(
@@ -653,14 +653,6 @@ def _rows(x: Array, axes: tuple[int, ...]) -> Array:
     kept = tuple(a for a in range(x.ndim) if a not in axes)
     sizes = [x.shape[a] for a in kept]
     return x.transpose(kept + axes).reshape(*sizes, math.prod(x.shape[a] for a in axes))
-
-
-def _integers(name: str, value: Integers) -> tuple[int, ...]:
-    values = value if isinstance(value, tuple) else (value,)
-    for x in values:
-        if isinstance(x, bool) or not isinstance(x, int | np.integer):
-            raise TypeError(f"{name} must hold integers, got {x!r}")
-    return tuple(map(int, values))
 
 
 def _not_negative(name: str, value: float) -> float:

@@ -310,7 +310,7 @@ LAYERS = [
     ["_typing", "_math", "_counts"],
     ["_checks"],
     ["_compiled", "_corners", "_greedy", "_histogram", "_scores"],
-    ["boxes", "rotated", "polygons", "masks"],
+    ["_sums", "boxes", "rotated", "polygons", "masks"],
     ["variants", "cuboids", "gaussians"],  # each geometrically made of a kind above
     ["pairing"],
     ["_scored"],

@@ -211,7 +211,7 @@ def test_dice_is_the_harmonic_mean_of_precision_and_recall():
         (lambda: metrics.mean_iou(2, classes=(9,)), "classes must lie in 0 to 1, got 9"),
         (lambda: metrics.dice(0), "num_classes must be 1 or more"),
         (lambda: metrics.mean_iou(2, absent="bogus"), "absent must be one of"),
-        (lambda: metrics.panoptic_quality(2, things=(7,)), "things must be classes, 0 to 1, got 7"),
+        (lambda: metrics.panoptic_quality(2, things=(7,)), "things must lie in 0 to 1, got 7"),
         (lambda: metrics.panoptic_quality(2, threshold=0.3), "threshold must be"),
     ],
 )

@@ -54,7 +54,6 @@ ROWS = [
         "partial(panoptic.relabel, max_segments=5)",
         _ids,
         leading=False,
-        exempt={"explicit mesh": "jnp.searchsorted does not lower there"},
     ),
     Row("panoptic.from_rgb", _colors),
     Row("partial(panoptic.pack, category_ids=(1, 17), max_segments=3)", _annotation, exempt=HOST),
