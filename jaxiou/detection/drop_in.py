@@ -1,0 +1,208 @@
+"""`COCOeval`: pycocotools' class of that name, for scripts that exist.
+
+A script that says `from pycocotools.cocoeval import COCOeval` says `from jaxiou.detection import
+COCOeval`, and stays as it is. In new code, `coco.average_precision` is the plainer way.
+"""
+
+import copy
+import datetime
+from typing import Any
+
+import numpy as np
+
+from jaxiou import _checks
+from jaxiou.detection import coco, packing
+
+__all__ = ["COCOeval", "Params"]
+
+AREA_NAMES = ("all", "small", "medium", "large")
+
+
+class Params:
+    """The settings of `COCOeval`, by pycocotools' names.
+
+    Attributes:
+      imgIds: ids of the images that count.
+      catIds: ids of the classes that count.
+      iouThrs: thresholds of overlap.
+      recThrs: where precision is read.
+      maxDets: limits of detections, in an image and class.
+      areaRng: pairs of the least and the greatest area.
+      areaRngLbl: their names.
+      useCats: 0 takes all as one class.
+      iouType: "bbox", "segm", "boundary" or "keypoints".
+      kpt_oks_sigmas: of keypoints, one for each.
+    """
+
+    def __init__(self, iouType: str = "segm"):
+        from jaxiou.readers.coco import SIGMAS
+
+        _checks.one_of("iouType", iouType, ("bbox", "segm", "boundary", "keypoints"))
+        self.imgIds: list[Any] = []
+        self.catIds: list[Any] = []
+        self.iouThrs = np.array(coco.THRESHOLDS)
+        self.recThrs = np.array(coco.RECALLS)
+        self.maxDets = list(coco.MAX_DETECTIONS)
+        self.areaRng = [list(pair) for pair in coco.AREA_RANGES]
+        self.areaRngLbl = list(AREA_NAMES)
+        self.useCats = 1
+        self.iouType = iouType
+        self.kpt_oks_sigmas = np.array(SIGMAS)
+        if iouType == "keypoints":
+            self.maxDets = [20]
+            self.areaRng, self.areaRngLbl = self.areaRng[:1] + self.areaRng[2:], ["all"]
+            self.areaRngLbl += list(AREA_NAMES[2:])
+
+
+class COCOeval:
+    """Average precision of two pycocotools `COCO` objects, truths and results.
+
+    Attributes:
+      cocoGt: the truths.
+      cocoDt: the results.
+      params: `Params`, to be changed before `evaluate`.
+      eval: after `accumulate`, a dict with `precision`, `recall`, `scores`, `counts` and `params`.
+      stats: after `summarize`, the twelve numbers, or ten for keypoints.
+
+    `evalImgs` and `ious` are not kept: there are no dicts of single images.
+    """
+
+    def __init__(self, cocoGt: Any = None, cocoDt: Any = None, iouType: str = "segm"):
+        """Takes the ids of all images and classes as those that count.
+
+        Args:
+          cocoGt: pycocotools' `COCO` of the truths.
+          cocoDt: that of the results, from `loadRes`.
+          iouType: what is compared.
+
+        Raises:
+          ValueError: for another `iouType`.
+        """
+        self.cocoGt, self.cocoDt = cocoGt, cocoDt
+        self.params = Params(iouType)
+        self.eval: dict[str, Any] = {}
+        self.stats: Any = []
+        self._matches: Any = None
+        if cocoGt is not None:
+            self.params.imgIds = sorted({x["id"] for x in cocoGt.dataset["images"]})
+            self.params.catIds = sorted({x["id"] for x in cocoGt.dataset.get("categories", [])})
+
+    def evaluate(self) -> None:
+        """Matches results with truths, image by image.
+
+        Raises:
+          ValueError: for annotations that cannot be used; the text says which.
+        """
+        from jaxiou.readers.coco import from_dicts
+
+        p = self.params
+        p.imgIds = sorted(set(p.imgIds))
+        p.catIds = sorted(set(p.catIds))
+        p.maxDets = sorted(p.maxDets)
+        images, classes = set(p.imgIds), set(p.catIds)
+        source = self.cocoGt.dataset
+        names = source.get("categories", [])
+
+        def chosen(annotations: list[dict]) -> list[dict]:
+            return [
+                x
+                for x in annotations
+                if x["image_id"] in images and (not p.useCats or x["category_id"] in classes)
+            ]
+
+        truths = chosen(source.get("annotations", []))
+        found = chosen(self.cocoDt.dataset.get("annotations", []))
+        if p.useCats:
+            names = [x for x in names if x["id"] in classes]
+        else:
+            known = {x["category_id"] for x in truths + found}
+            names = [{"id": x} for x in known]
+        loaded = from_dicts(
+            {
+                "images": [x for x in source["images"] if x["id"] in images],
+                "categories": names,
+                "annotations": truths,
+            },
+            found,
+            kind=p.iouType,  # type: ignore[arg-type]
+            areas="given" if all("area" in x for x in found) else None,
+            across_classes=not p.useCats,
+            sigmas=tuple(p.kpt_oks_sigmas),
+        )
+        self._paramsEval = copy.deepcopy(p)
+        self._num_classes = loaded.num_classes if p.useCats else 1
+        self._matches = coco.matched(
+            packing.pack(loaded.table, overlaps=loaded.overlaps),
+            thresholds=tuple(map(float, p.iouThrs)),
+            area_ranges=tuple((float(low), float(high)) for low, high in p.areaRng),
+            max_detections=max(p.maxDets),
+            class_agnostic=not p.useCats,
+            num_images=len(images),
+        )
+
+    def accumulate(self, p: Params | None = None) -> None:
+        """Precision and recall of all images, into `eval`.
+
+        Args:
+          p: settings of which `maxDets` and `recThrs` may differ from those of `evaluate`.
+
+        Raises:
+          RuntimeError: before `evaluate`.
+        """
+        if self._matches is None:
+            raise RuntimeError("call evaluate() first")
+        p = p or self.params
+        curves = coco.accumulated(
+            self._matches,
+            num_classes=self._num_classes,
+            max_detections=tuple(sorted(p.maxDets)),
+            recalls=tuple(map(float, p.recThrs)),
+        )
+        self.eval = {
+            "params": p,
+            "counts": list(curves.precision.shape),
+            "date": datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S"),
+            **curves._asdict(),
+        }
+
+    def summarize(self) -> None:
+        """Prints pycocotools' table, and puts its numbers into `stats`.
+
+        Raises:
+          RuntimeError: before `accumulate`.
+        """
+        if not self.eval:
+            raise RuntimeError("call accumulate() first")
+        p = self.params
+        if p.iouType == "keypoints":
+            lines = [(True, x, "all", 20) for x in (None, 0.5, 0.75)]
+            lines += [(True, None, area, 20) for area in AREA_NAMES[2:]]
+            lines += [(False, *line[1:]) for line in lines]
+        else:
+            last = p.maxDets[2]
+            lines = [(True, None, "all", 100), (True, 0.5, "all", last), (True, 0.75, "all", last)]
+            lines += [(True, None, area, last) for area in AREA_NAMES[1:]]
+            lines += [(False, None, "all", limit) for limit in p.maxDets[:3]]
+            lines += [(False, None, area, last) for area in AREA_NAMES[1:]]
+        self.stats = np.array([self._line(*line) for line in lines])
+
+    def _line(self, precision: bool, threshold: float | None, area: str, limit: int) -> float:
+        p = self.params
+        areas = [n for n, name in enumerate(p.areaRngLbl) if name == area]
+        limits = [n for n, most in enumerate(p.maxDets) if most == limit]
+        x = self.eval["precision" if precision else "recall"]
+        if threshold is not None:
+            x = x[np.flatnonzero(np.asarray(p.iouThrs) == threshold)]
+        value = coco.exact_mean(x[..., areas, :][..., limits])
+        span = (
+            f"{p.iouThrs[0]:0.2f}:{p.iouThrs[-1]:0.2f}"
+            if threshold is None
+            else f"{threshold:0.2f}"
+        )
+        kind = "Average Precision  (AP)" if precision else "Average Recall     (AR)"
+        print(f" {kind} @[ IoU={span:<9} | area={area:>6s} | maxDets={limit:>3d} ] = {value:0.3f}")
+        return float(value)
+
+    def __str__(self) -> str:
+        self.summarize()
+        return ""

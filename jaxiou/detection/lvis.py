@@ -1,0 +1,352 @@
+"""LVIS average precision: COCO's matching where only some classes are annotated in each image.
+
+    batches = lvis.pack(table, negative=negative, not_exhaustive=not_exhaustive)
+    scores = lvis.average_precision(batches, num_classes=1203, frequencies=frequencies).summary
+
+What differs from `coco`:
+
+- **Federated.** A detection takes part if its class has a truth in the image, or is known to be
+  absent from it (`negative`). Where the truths of a class are not all annotated (`not_exhaustive`),
+  a detection without match does not count. `federate` says so of a batch.
+- **Limit.** The 300 best detections of an image, of all classes together; none for each class.
+- **No crowds**; a truth's `ignored` is honoured.
+- **Frequencies.** Average precision is also given for rare, common and frequent classes.
+
+Boxes, areas and ties are as in `coco`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Real
+
+from jaxiou import _checks
+from jaxiou._compiled import compiled
+from jaxiou._typing import ArrayLike
+from jaxiou.detection import coco, matching, packing, precision
+from jaxiou.detection.matching import Matches
+from jaxiou.detection.packing import Detections, GroundTruth, Images, Table
+from jaxiou.detection.precision import RECALLS, Curves
+from jaxiou.pairing import Overlap
+
+__all__ = [
+    "average_precision",
+    "pack",
+    "federate",
+    "evaluate",
+    "accumulate",
+    "summarize",
+    "MAX_DETECTIONS",
+    "Frequency",
+    "Result",
+    "Summary",
+]
+
+MAX_DETECTIONS = 300
+"""In an image, of all classes."""
+
+Frequency = Literal["r", "c", "f"]
+"""Of a class: rare, common or frequent."""
+
+
+class Summary(NamedTuple):
+    """The thirteen numbers that LVIS publishes; -1 where there was nothing to find.
+
+    Attributes:
+      ap: over the thresholds from 0.5 to 0.95.
+      ap50: at the threshold 0.5.
+      ap75: at the threshold 0.75.
+      ap_small: of truths of up to 32^2 pixels.
+      ap_medium: from there up to 96^2.
+      ap_large: from there on.
+      ap_rare: `ap` over rare classes.
+      ap_common: over common classes.
+      ap_frequent: over frequent classes.
+      ar: recall over the thresholds.
+      ar_small: that of small truths.
+      ar_medium: that of medium ones.
+      ar_large: that of large ones.
+    """
+
+    ap: Float[ArrayLike, ""]
+    ap50: Float[ArrayLike, ""]
+    ap75: Float[ArrayLike, ""]
+    ap_small: Float[ArrayLike, ""]
+    ap_medium: Float[ArrayLike, ""]
+    ap_large: Float[ArrayLike, ""]
+    ap_rare: Float[ArrayLike, ""]
+    ap_common: Float[ArrayLike, ""]
+    ap_frequent: Float[ArrayLike, ""]
+    ar: Float[ArrayLike, ""]
+    ar_small: Float[ArrayLike, ""]
+    ar_medium: Float[ArrayLike, ""]
+    ar_large: Float[ArrayLike, ""]
+
+
+class Result(NamedTuple):
+    """What the exact mode gives, in NumPy.
+
+    Attributes:
+      summary: the thirteen numbers.
+      per_class: the average precision of each class over thresholds, `[K]`; NaN without truths.
+      curves: precision, recall and scores behind them, with one limit.
+      matches: what became of each detection and truth, at the first 32 thresholds.
+    """
+
+    summary: Summary
+    per_class: Float[np.ndarray, " k"]
+    curves: Curves
+    matches: Matches
+
+
+def pack(
+    table: Table,
+    *,
+    negative: Bool[np.ndarray, "images k"],
+    not_exhaustive: Bool[np.ndarray, "images k"],
+    max_detections: int | None = MAX_DETECTIONS,
+    overlaps: Sequence[np.ndarray] | None = None,
+    batch_size: int = packing.BATCH,
+) -> list[Images]:
+    """A data set as batches of federated images: `packing.pack` after `federate`.
+
+    Args:
+      table: the rows.
+      negative: which classes are known to be absent from each image, `[images, K]`.
+      not_exhaustive: the classes whose truths are not all annotated there.
+      max_detections: in an image, of all classes; None: all.
+      overlaps: as in `packing.pack`.
+      batch_size: images in a batch.
+
+    Returns:
+      Batches in NumPy.
+
+    Raises:
+      ValueError: tables of another shape than images and classes.
+
+    At the edges:
+      No images: no batches.
+    """
+    batches = packing.pack(table, overlaps=overlaps, batch_size=batch_size)
+    for name, x in {"negative": negative, "not_exhaustive": not_exhaustive}.items():
+        _checks.is_array(name, x)
+        if x.ndim != 2 or len(x) != table.num_images:
+            raise ValueError(
+                f"{name} must have shape [{table.num_images}, classes], got {list(x.shape)}"
+            )
+    return [
+        batch._replace(
+            detections=_federate(
+                np,
+                batch.detections,
+                batch.truths,
+                negative[batch.indices],
+                not_exhaustive[batch.indices],
+                max_detections,
+            )
+        )
+        for batch in batches
+    ]
+
+
+@compiled(static=("max_detections",))
+def federate(
+    detections: Detections,
+    truths: GroundTruth,
+    *,
+    negative: Bool[ArrayLike, "*batch k"],
+    not_exhaustive: Bool[ArrayLike, "*batch k"],
+    max_detections: int | None = MAX_DETECTIONS,
+) -> Detections:
+    """Detections with `valid` and `ignored` as the annotations of each image have it.
+
+    Args:
+      detections: `[..., D]`.
+      truths: `[..., G]`.
+      negative: which classes are known to be absent from the image, `[..., K]`.
+      not_exhaustive: the classes whose truths are not all annotated, `[..., K]`.
+      max_detections: in an image, of all classes; None: all.
+
+    Returns:
+      The detections; those that do not take part are not valid.
+
+    At the edges:
+      A class with a truth in the image takes part, whatever `negative` says.
+
+    Example:
+      >>> found = Detections(None, jnp.ones(2), jnp.array([0, 1], jnp.int32), jnp.ones(2, bool))
+      >>> truth = GroundTruth(None, jnp.zeros(1, jnp.int32), jnp.ones(1, bool))
+      >>> none = jnp.zeros(3, bool)
+      >>> print(federate(found, truth, negative=none, not_exhaustive=none).valid)
+      [ True False]
+    """
+    matching.check(detections, truths)
+    return _federate(jnp, detections, truths, negative, not_exhaustive, max_detections)
+
+
+def _federate(xp, detections, truths, negative, not_exhaustive, max_detections) -> Detections:
+    labels = detections.labels
+    valid = xp.asarray(detections.valid)
+    if max_detections is not None:
+        valid = valid & (
+            xp.asarray(matching.ranks_by_score(detections.scores, valid)) < max_detections
+        )
+
+    def has(table):
+        """Of each detection's class."""
+        return xp.take_along_axis(xp.asarray(table), xp.where(valid, labels, 0), axis=-1)
+
+    same = labels[..., :, None] == truths.labels[..., None, :]
+    annotated = (same & xp.asarray(truths.valid)[..., None, :]).any(axis=-1)
+    ignored = valid & has(not_exhaustive)
+    if detections.ignored is not None:
+        ignored = ignored | detections.ignored
+    return detections._replace(valid=valid & (annotated | has(negative)), ignored=ignored)
+
+
+def evaluate(
+    detections: Detections,
+    truths: GroundTruth,
+    *,
+    overlap: Overlap = coco.box_iou,
+    overlaps: Real[ArrayLike, "*batch d g"] | None = None,
+    thresholds: tuple[float, ...] = coco.THRESHOLDS,
+    area_ranges: tuple[tuple[float, float], ...] = coco.AREA_RANGES,
+) -> Matches:
+    """Matches the detections of each image with its truths.
+
+    Args:
+      detections: `[..., D]`, from `federate`.
+      truths: `[..., G]`; those that are `ignored` need not be found. Crowds are none.
+      overlap: a function of two regions.
+      overlaps: `[..., D, G]` in its place.
+      thresholds: up to 32, static.
+      area_ranges: pairs of the least and the greatest area, static.
+
+    Returns:
+      `Matches`, without gradient.
+
+    At the edges:
+      As `coco.evaluate`.
+
+    Reference:
+      Gupta et al., "LVIS: A Dataset for Large Vocabulary Instance Segmentation", CVPR 2019,
+      https://arxiv.org/abs/1908.03195, and its evaluator, lvis-api.
+    """
+    return coco.evaluate(
+        detections,
+        truths._replace(crowd=None),
+        overlap=overlap,
+        crowd_overlap=overlap,
+        overlaps=overlaps,
+        thresholds=thresholds,
+        area_ranges=area_ranges,
+        max_detections=precision.ALL,
+    )
+
+
+def accumulate(
+    matches: Matches,
+    *,
+    num_classes: int,
+    num_thresholds: int = len(coco.THRESHOLDS),
+    recalls: tuple[float, ...] = RECALLS,
+) -> Curves:
+    """Precision and recall of all images, as `coco.accumulate` with one limit.
+
+    Args:
+      matches: `[I, D]`, images in ascending order.
+      num_classes: K.
+      num_thresholds: T, those that `evaluate` matched at.
+      recalls: where the precision is read.
+
+    Returns:
+      `precision.Curves`.
+
+    At the edges:
+      A class without truths: -1.
+    """
+    return precision.accumulate(
+        matches, num_classes=num_classes, num_thresholds=num_thresholds, recalls=recalls
+    )
+
+
+def summarize(
+    curves: Curves,
+    *,
+    frequencies: Sequence[Frequency],
+    thresholds: tuple[float, ...] = coco.THRESHOLDS,
+) -> Summary:
+    """The thirteen numbers, as means of the entries that are there.
+
+    Args:
+      curves: from `accumulate`, with the four area ranges.
+      frequencies: of each class, "r", "c" or "f".
+      thresholds: those that were matched at; 0.5 and 0.75 may be missing.
+
+    Returns:
+      `Summary`; -1 where nothing was to be found.
+
+    At the edges:
+      No class of a frequency: -1.
+    """
+    return _summary(curves, frequencies, thresholds, coco.mean_of_present)
+
+
+def _summary(curves: Curves, frequencies, thresholds: tuple[float, ...], mean) -> Summary:
+    shape = curves.recall.shape
+    if shape[2:] != (len(coco.AREA_RANGES), 1) or len(frequencies) != shape[1]:
+        raise ValueError(
+            f"curves must have {len(coco.AREA_RANGES)} areas and 1 limit, and as many classes as "
+            f"frequencies, got {list(shape[2:])}, {shape[1]} and {len(frequencies)}"
+        )
+    groups = [np.flatnonzero([x == kind for x in frequencies]) for kind in ("r", "c", "f")]
+    return Summary(
+        mean(curves.precision[:, :, :, 0]),
+        mean(coco.at_threshold(curves.precision, thresholds, 0.5)[:, :, 0]),
+        mean(coco.at_threshold(curves.precision, thresholds, 0.75)[:, :, 0]),
+        *(mean(curves.precision[:, :, :, area]) for area in (1, 2, 3)),
+        *(mean(curves.precision[:, :, group, 0]) for group in groups),
+        *(mean(curves.recall[:, :, area]) for area in (0, 1, 2, 3)),
+    )
+
+
+def average_precision(
+    batches: Sequence[Images],
+    *,
+    num_classes: int,
+    frequencies: Sequence[Frequency],
+    overlap: Overlap = coco.box_iou,
+    thresholds: tuple[float, ...] = coco.THRESHOLDS,
+) -> Result:
+    """LVIS's numbers for a whole data set: equal to lvis-api's to the last bit.
+
+    Args:
+      batches: from `pack`; an image that occurs twice counts once.
+      num_classes: K.
+      frequencies: of each class, "r", "c" or "f".
+      overlap: a function of two regions.
+      thresholds: any number of them.
+
+    Returns:
+      `Result`, of NumPy arrays in float64.
+
+    Raises:
+      TypeError: inside `jit`; the message says what to call there.
+
+    At the edges:
+      No images, no truths: -1 everywhere.
+    """
+    plain = [batch._replace(truths=batch.truths._replace(crowd=None)) for batch in batches]
+    parts = coco.matched(
+        plain,
+        overlap=overlap,
+        crowd_overlap=overlap,
+        thresholds=thresholds,
+        max_detections=precision.ALL,
+    )
+    curves = coco.accumulated(parts, num_classes=num_classes, max_detections=(precision.ALL,))
+    summary = _summary(curves, frequencies, thresholds, coco.exact_mean)
+    return Result(summary, coco.per_class(curves), curves, parts[0][1])
