@@ -1,5 +1,7 @@
 """The command `jaxiou`: scores of files, as a table, JSON and a picture.
 
+    jaxiou coco TARGETS.json RESULTS.json --per-class
+    jaxiou lvis, voc, open-images, kitti: likewise
     jaxiou segmentation TARGETS PREDICTIONS --classes 19 --ignore 255
     jaxiou mot TARGETS PREDICTIONS --benchmark MOT17
 
@@ -12,7 +14,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jaxiou._commands import mot, segmentation
+from jaxiou._commands import detection, kitti, mot, segmentation
 from jaxiou.readers import FileError
 
 __all__ = ["main"]
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="jaxiou", description="Scores of files.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (segmentation, mot):
+    for command in (detection, kitti, segmentation, mot):
         command.add_to(commands)
     options = parser.parse_args(arguments)
     try:

@@ -36,6 +36,10 @@ from jaxiou import _checks, _counts, _scores, _sums, panoptic, protocols, segmen
 from jaxiou._compiled import compiled
 from jaxiou._scores import Absent, Ignore
 from jaxiou._typing import ArrayLike
+from jaxiou.detection import coco
+from jaxiou.detection.matching import Matches
+from jaxiou.detection.packing import Images
+from jaxiou.pairing import Overlap
 from jaxiou.panoptic import PanopticCounts, PanopticQuality
 from jaxiou.protocols import Protocol, Scores
 from jaxiou.tracking import clear, hota, identity
@@ -48,10 +52,12 @@ __all__ = [
     "semantic_segmentation",
     "panoptic_quality",
     "tracking",
+    "coco_average_precision",
     "to_numpy",
     "ConfusionCounts",
     "PanopticState",
     "TrackingState",
+    "AveragePrecisionState",
     "ClassScores",
     "PanopticScores",
     "TrackingScores",
@@ -118,6 +124,18 @@ class TrackingState(NamedTuple):
     hota: hota.Counts
     clear: clear.Counts
     identity: identity.Counts
+
+
+class AveragePrecisionState(NamedTuple):
+    """The state of `coco_average_precision`: a table with a place for every image.
+
+    Attributes:
+      seen: which images there were, bool `[I]`.
+      matches: what became of their detections and truths, `[I, D]` and `[I, G]`.
+    """
+
+    seen: Bool[Array, " images"]
+    matches: Matches
 
 
 class ClassScores(NamedTuple):
@@ -417,6 +435,160 @@ def tracking(num_predictions: int, num_targets: int, *, threshold: float = 0.5) 
         )
 
     return Metric(init, update, _sums.merge, _sums.reduce, compute)
+
+
+@functools.cache
+def coco_average_precision(
+    num_classes: int,
+    num_images: int,
+    *,
+    num_detections: int = 100,
+    num_truths: int = 100,
+    overlap: Overlap = coco.box_iou,
+    crowd_overlap: Overlap = coco.box_ioa,
+    thresholds: tuple[float, ...] = coco.THRESHOLDS,
+) -> Metric:
+    """COCO's average precision over all images that were seen.
+
+    The state has a place for every image: an image that is seen twice, as samplers pad the last
+    batch, or on two devices, counts once; and states merge in any order into the same numbers.
+
+    Args:
+      num_classes: classes are 0 to `num_classes - 1`.
+      num_images: of the whole data set; 36 bytes are held for each detection of each image.
+      num_detections: the most rows of detections that a batch has.
+      num_truths: the most rows of truths.
+      overlap: a function of two regions; the default takes boxes `(x, y, width, height)`.
+      crowd_overlap: the one with crowds.
+      thresholds: up to 32.
+
+    Returns:
+      A `Metric`. `update(state, images, *, where=None)` takes `detection.packing.Images`, whose
+      `indices` say which images they are, 0 to `num_images - 1`; -1, others and those that
+      `where`, bool `[B]`, leaves out do not count. Each padded shape compiles once. The state is an
+      `AveragePrecisionState`, and `compute` gives `detection.coco.Summary`, in float32; the exact
+      numbers are those of `detection.coco.average_precision`.
+
+    Raises:
+      ValueError: in `update`, for more rows than the state holds.
+
+    At the edges:
+      Nothing seen, or no truths: -1.
+
+    Example:
+      >>> from jaxiou.detection.packing import Detections, GroundTruth
+      >>> box, one = jnp.array([[[0.0, 0.0, 8.0, 8.0]]]), jnp.ones((1, 1), bool)
+      >>> label = jnp.zeros((1, 1), jnp.int32)
+      >>> found, truth = Detections(box, jnp.ones((1, 1)), label, one), GroundTruth(box, label, one)
+      >>> metric = coco_average_precision(1, 5, num_detections=1, num_truths=1)
+      >>> state = metric.update(metric.init(), Images(found, truth, jnp.array([3], jnp.int32)))
+      >>> print(metric.compute(state).ap)
+      1.0
+
+    Reference:
+      Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014,
+      https://arxiv.org/abs/1405.0312.
+    """
+    _checks.count("num_classes", num_classes, 1)
+    sizes = {
+        "num_images": num_images,
+        "num_detections": num_detections,
+        "num_truths": num_truths,
+    }
+    for name, size in sizes.items():
+        _checks.count(name, size)
+    areas = len(coco.AREA_RANGES)
+
+    def init() -> AveragePrecisionState:
+        rows, truths = (num_images, num_detections), (num_images, num_truths)
+        return AveragePrecisionState(
+            jnp.zeros((num_images,), bool),
+            Matches(
+                scores=jnp.zeros(rows, _sums.score_dtype()),
+                labels=jnp.zeros(rows, jnp.int32),
+                ranks=jnp.zeros(rows, jnp.int32),
+                valid=jnp.zeros(rows, bool),
+                matched=jnp.zeros((*rows, areas), jnp.uint32),
+                ignored=jnp.zeros((*rows, areas), jnp.uint32),
+                truth_labels=jnp.zeros(truths, jnp.int32),
+                truth_counts=jnp.zeros((*truths, areas), bool),
+            ),
+        )
+
+    @compiled()
+    def update(
+        state: AveragePrecisionState,
+        images: Images,
+        *,
+        where: Bool[ArrayLike, " b"] | None = None,
+    ) -> AveragePrecisionState:
+        indices = jnp.asarray(images.indices)
+        _checks.exact_shape("indices", indices, images.detections.valid.shape[:1], "images")
+        held = {"detections": num_detections, "truths": num_truths}
+        for name, most in held.items():
+            rows = getattr(images, name).valid.shape[-1]
+            if rows > most:
+                raise ValueError(f"{name} must have at most num_{name} = {most} rows, got {rows}")
+        matches = coco.evaluate(
+            images.detections,
+            images.truths,
+            overlaps=images.overlaps,
+            overlap=overlap,
+            crowd_overlap=crowd_overlap,
+            thresholds=thresholds,
+        )
+        if where is not None:
+            _checks.mask("where", where, indices.shape)
+            indices = jnp.where(where, indices, -1)
+        # Beyond the end is dropped; -1 would be the last image.
+        places = jnp.where(indices < 0, num_images, indices)
+
+        def put(table: Array, rows: Array) -> Array:
+            # The whole place of an image is written: nothing is left of what it held before.
+            padding = [(0, 0), (0, table.shape[1] - rows.shape[1])] + [(0, 0)] * (rows.ndim - 2)
+            return table.at[places].set(jnp.pad(rows.astype(table.dtype), padding), mode="drop")
+
+        return AveragePrecisionState(
+            state.seen.at[places].set(True, mode="drop"),
+            jax.tree.map(put, state.matches, matches),
+        )
+
+    @compiled()
+    def merge(state: AveragePrecisionState, other: AveragePrecisionState) -> AveragePrecisionState:
+        matches = jax.tree.map(
+            lambda x, y: jnp.where(_like(state.seen, x), x, y), state.matches, other.matches
+        )
+        return AveragePrecisionState(state.seen | other.seen, matches)
+
+    def reduce(state: AveragePrecisionState, axis_name: str) -> AveragePrecisionState:
+        # Of several devices that have seen an image, the first has it; the others add nothing.
+        device = jax.lax.axis_index(axis_name)
+        owner = jax.lax.pmin(jnp.where(state.seen, device, jnp.iinfo(jnp.int32).max), axis_name)
+
+        def first(x: Array) -> Array:
+            own = jnp.where(_like(state.seen & (owner == device), x), x, jnp.zeros_like(x))
+            if x.dtype == jnp.bool_:
+                return jax.lax.psum(own.astype(jnp.int32), axis_name) > 0
+            return jax.lax.psum(own, axis_name)
+
+        return AveragePrecisionState(
+            jax.lax.psum(state.seen.astype(jnp.int32), axis_name) > 0,
+            jax.tree.map(first, state.matches),
+        )
+
+    @compiled()
+    def compute(state: AveragePrecisionState) -> coco.Summary:
+        curves = coco.accumulate(
+            state.matches, num_classes=num_classes, num_thresholds=len(thresholds)
+        )
+        return coco.summarize(curves, thresholds=thresholds)
+
+    return Metric(init, update, merge, reduce, compute)
+
+
+def _like(mask: Array, x: Array) -> Array:
+    """A mask of rows with the rank of `x`."""
+    return mask.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 def _of_classes(

@@ -1,6 +1,33 @@
 """Average precision as the reference evaluators have it, and what it is made of."""
 
-from jaxiou.detection import coco, drop_in, lvis, matching, packing, precision
+from jaxiou.detection import (
+    coco,
+    crowd_human,
+    diagnosis,
+    drop_in,
+    kitti,
+    lvis,
+    matching,
+    open_images,
+    packing,
+    precision,
+    tide,
+    voc,
+)
 from jaxiou.detection.drop_in import COCOeval
 
-__all__ = ["coco", "lvis", "matching", "packing", "precision", "drop_in", "COCOeval"]
+__all__ = [
+    "coco",
+    "lvis",
+    "voc",
+    "open_images",
+    "kitti",
+    "crowd_human",
+    "packing",
+    "matching",
+    "precision",
+    "diagnosis",
+    "tide",
+    "drop_in",
+    "COCOeval",
+]

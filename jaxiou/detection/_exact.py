@@ -72,7 +72,7 @@ def wide(batch: Images) -> Images:
 
     def field(x: Any) -> np.ndarray:
         x = np.asarray(x)
-        return x.astype(np.float64) if x.dtype.kind == "f" else x
+        return x.astype(np.float64, copy=False) if x.dtype.kind == "f" else x
 
     return jax.tree.map(field, batch)
 

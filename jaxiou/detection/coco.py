@@ -20,7 +20,6 @@ What holds here, and is pycocotools' rule:
 - **NaN.** An overlap of NaN is no match (to pycocotools it is one). A score of NaN is -inf.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,7 +33,7 @@ from jaxiou import _checks
 from jaxiou._compiled import compiled, overlap
 from jaxiou._math import product
 from jaxiou._typing import ArrayLike
-from jaxiou.detection import _exact, matching, precision
+from jaxiou.detection import _summaries, matching, precision
 from jaxiou.detection.matching import Matches
 from jaxiou.detection.packing import Detections, GroundTruth, Images
 from jaxiou.detection.precision import RECALLS, Curves
@@ -42,6 +41,7 @@ from jaxiou.pairing import Overlap
 
 __all__ = [
     "average_precision",
+    "keypoint_average_precision",
     "evaluate",
     "accumulate",
     "summarize",
@@ -50,8 +50,11 @@ __all__ = [
     "THRESHOLDS",
     "AREA_RANGES",
     "MAX_DETECTIONS",
+    "KEYPOINT_AREA_RANGES",
+    "KEYPOINT_MAX_DETECTIONS",
     "Result",
     "Summary",
+    "KeypointSummary",
 ]
 
 THRESHOLDS = tuple(np.linspace(0.5, 0.95, 10).tolist())
@@ -61,6 +64,12 @@ AREA_RANGES = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 """All, small, medium, large, in squared pixels."""
 
 MAX_DETECTIONS = (1, 10, 100)
+"""In an image, of a class."""
+
+KEYPOINT_AREA_RANGES = (AREA_RANGES[0], *AREA_RANGES[2:])
+"""All, medium and large: COCO has no keypoints of small people."""
+
+KEYPOINT_MAX_DETECTIONS = (20,)
 """In an image, of a class."""
 
 
@@ -96,17 +105,45 @@ class Summary(NamedTuple):
     ar_large: Float[ArrayLike, ""]
 
 
+class KeypointSummary(NamedTuple):
+    """The ten numbers that COCO publishes for keypoints; -1 where there was nothing to find.
+
+    Attributes:
+      ap: over the thresholds from 0.5 to 0.95, at most 20 detections, as are all.
+      ap50: at the threshold 0.5.
+      ap75: at the threshold 0.75.
+      ap_medium: of truths from 32^2 to 96^2 pixels.
+      ap_large: from there on.
+      ar: recall over the thresholds.
+      ar50: at the threshold 0.5.
+      ar75: at the threshold 0.75.
+      ar_medium: of medium truths.
+      ar_large: of large ones.
+    """
+
+    ap: Float[ArrayLike, ""]
+    ap50: Float[ArrayLike, ""]
+    ap75: Float[ArrayLike, ""]
+    ap_medium: Float[ArrayLike, ""]
+    ap_large: Float[ArrayLike, ""]
+    ar: Float[ArrayLike, ""]
+    ar50: Float[ArrayLike, ""]
+    ar75: Float[ArrayLike, ""]
+    ar_medium: Float[ArrayLike, ""]
+    ar_large: Float[ArrayLike, ""]
+
+
 class Result(NamedTuple):
     """What the exact mode gives, in NumPy.
 
     Attributes:
-      summary: the twelve numbers.
+      summary: the twelve numbers, or the ten of keypoints.
       per_class: the average precision of each class over thresholds, `[K]`; NaN without truths.
       curves: precision, recall and scores behind them.
       matches: what became of each detection and truth, at the first 32 thresholds.
     """
 
-    summary: Summary
+    summary: Summary | KeypointSummary
     per_class: Float[np.ndarray, " k"]
     curves: Curves
     matches: Matches
@@ -247,13 +284,14 @@ def evaluate(
     """
     if class_agnostic:
         detections, truths, overlaps = _one_class(detections, truths, overlaps)
+    outside = _outside("detections", detections, area_ranges)
+    truth_outside = _outside("truths", truths, area_ranges)
     table = matching.overlap_table(
         detections, truths, overlap=overlap, crowd_overlap=crowd_overlap, overlaps=overlaps
     )
     ignored = jnp.zeros_like(truths.valid)
     for mask in (truths.crowd, truths.ignored):
         ignored = ignored if mask is None else ignored | mask
-    outside = _outside("detections", detections, area_ranges)
     if detections.ignored is not None:
         outside = outside | jnp.asarray(detections.ignored)[..., None]
     return matching.greedy(
@@ -261,7 +299,7 @@ def evaluate(
         detections,
         truths,
         thresholds=thresholds,
-        truth_ignored=ignored[..., None] | _outside("truths", truths, area_ranges),
+        truth_ignored=ignored[..., None] | truth_outside,
         unmatched_ignored=outside,
         max_detections=max_detections,
     )
@@ -340,60 +378,53 @@ def summarize(curves: Curves, *, thresholds: tuple[float, ...] = THRESHOLDS) -> 
     """The twelve numbers, as means of the entries that are there.
 
     Args:
-      curves: from `accumulate`, with COCO's four area ranges and three limits.
-      thresholds: those that were matched at; 0.5 and 0.75 may be missing.
+      curves: from `accumulate`.
+      thresholds: those that were matched at.
 
     Returns:
-      `Summary`; -1 where nothing was to be found, or a threshold is missing.
+      `Summary`; -1 where nothing was to be found. Of other area ranges and limits than COCO's, the
+      first range is "all", the next three are "small" to "large", and precision is that of the last
+      limit; -1 for what is missing.
 
     At the edges:
       No truths at all: -1 everywhere.
     """
-    return _summary(curves, thresholds, mean_of_present)
+    return _summary(curves, thresholds, _summaries.mean_of_present)
 
 
 def _summary(curves: Curves, thresholds: tuple[float, ...], mean) -> Summary:
     areas, limits = curves.recall.shape[-2:]
-    if areas != len(AREA_RANGES) or limits != len(MAX_DETECTIONS):
-        raise ValueError(
-            f"curves must have {len(AREA_RANGES)} areas and {len(MAX_DETECTIONS)} limits to be "
-            f"summarized as COCO's, got {areas} and {limits}"
-        )
+
+    def ap(x, area=0):
+        return mean(x[..., area, -1] if area < areas else x[:0])
+
+    def ar(area, limit):
+        fits = area < areas and limit < limits
+        return mean(curves.recall[:, :, area, limit] if fits else curves.recall[:0])
 
     return Summary(
-        mean(curves.precision[:, :, :, 0, -1]),
-        mean(at_threshold(curves.precision, thresholds, 0.5)[:, :, 0, -1]),
-        mean(at_threshold(curves.precision, thresholds, 0.75)[:, :, 0, -1]),
-        *(mean(curves.precision[:, :, :, area, -1]) for area in (1, 2, 3)),
-        *(mean(curves.recall[:, :, 0, limit]) for limit in range(limits)),
-        *(mean(curves.recall[:, :, area, -1]) for area in (1, 2, 3)),
+        ap(curves.precision),
+        *(ap(_summaries.at_threshold(curves.precision, thresholds, x)) for x in (0.5, 0.75)),
+        *(ap(curves.precision, area) for area in (1, 2, 3)),
+        *(ar(0, limit) for limit in (0, 1, 2)),
+        *(ar(area, limits - 1) for area in (1, 2, 3)),
     )
 
 
-def at_threshold(x: Any, thresholds: tuple[float, ...], threshold: float) -> Any:
-    """The part of `x`, `[T, ...]`, at one threshold; none of it, `[0, ...]`, if it is missing."""
-    which = [t for t, given in enumerate(thresholds) if abs(given - threshold) < 1e-9]
-    return x[which[0]] if which else x[:0].reshape(0, *x.shape[2:])
-
-
-def mean_of_present(x: Array) -> Array:
-    """Of the entries above -1; -1 if there are none."""
-    counts = x > -1
-    number = jnp.maximum(counts.sum(dtype=jnp.int32), 1).astype(x.dtype)
-    return jnp.where(counts.any(), jnp.where(counts, x, 0).sum() / number, -1)
-
-
-def exact_mean(x: Any) -> np.float64:
-    """`mean_of_present` in NumPy's own order of additions."""
-    present = x[x > -1]
-    return np.mean(present) if present.size else np.float64(-1)
-
-
-def per_class(curves: Curves) -> np.ndarray:
-    """The mean precision of each class, without limits of area and with the last of detections."""
-    classes = range(curves.precision.shape[2])
-    means = np.array([exact_mean(curves.precision[:, :, k, 0, -1]) for k in classes])
-    return np.where(means < 0, np.nan, means)
+def _keypoint_summary(curves: Curves, thresholds: tuple[float, ...], mean) -> KeypointSummary:
+    return KeypointSummary(
+        *(
+            mean(part[..., area, -1])
+            for x in (curves.precision, curves.recall)
+            for part, area in (
+                (x, 0),
+                (_summaries.at_threshold(x, thresholds, 0.5), 0),
+                (_summaries.at_threshold(x, thresholds, 0.75), 0),
+                (x, 1),
+                (x, 2),
+            )
+        )
+    )
 
 
 def average_precision(
@@ -403,6 +434,9 @@ def average_precision(
     overlap: Overlap = box_iou,
     crowd_overlap: Overlap = box_ioa,
     thresholds: tuple[float, ...] = THRESHOLDS,
+    area_ranges: tuple[tuple[float, float], ...] = AREA_RANGES,
+    max_detections: tuple[int, ...] = MAX_DETECTIONS,
+    recalls: tuple[float, ...] = RECALLS,
     class_agnostic: bool = False,
 ) -> Result:
     """COCO's numbers for a whole data set: equal to pycocotools' to the last bit.
@@ -413,6 +447,9 @@ def average_precision(
       overlap: a function of two regions; bits equal those of pycocotools with its own only.
       crowd_overlap: the one with crowds.
       thresholds: any number of them.
+      area_ranges: pairs of the least and the greatest area.
+      max_detections: limits for an image and class, rising.
+      recalls: where precision is read, rising.
       class_agnostic: whether all is one class, as with `useCats = 0`.
 
     Returns:
@@ -422,80 +459,61 @@ def average_precision(
       TypeError: inside `jit`; the message says what to call there.
 
     At the edges:
-      No images, no truths: -1 everywhere.
+      No images, no truths: -1 everywhere. pycocotools takes `ap` at the limit 100 alone, and has -1
+      without it; here it is at the last limit.
     """
-    parts = matched(
+    parts = _summaries.matched(
+        evaluate,
         batches,
         overlap=overlap,
         crowd_overlap=crowd_overlap,
         thresholds=thresholds,
+        area_ranges=area_ranges,
+        max_detections=max(max_detections),
         class_agnostic=class_agnostic,
     )
-    curves = accumulated(parts, num_classes=1 if class_agnostic else num_classes)
-    summary = _summary(curves, thresholds, exact_mean)
-    return Result(summary, per_class(curves), curves, parts[0][1])
-
-
-@functools.lru_cache(maxsize=64)
-def _evaluator(**settings):
-    return jax.jit(
-        lambda batch: evaluate(batch.detections, batch.truths, overlaps=batch.overlaps, **settings)
+    curves = _summaries.accumulated(
+        parts,
+        num_classes=1 if class_agnostic else num_classes,
+        max_detections=max_detections,
+        recalls=recalls,
     )
+    summary = _summary(curves, thresholds, _summaries.exact_mean)
+    return Result(summary, _summaries.per_class(curves), curves, parts[0][1])
 
 
-def matched(
+def keypoint_average_precision(
     batches: Sequence[Images],
     *,
-    overlap: Overlap = box_iou,
-    crowd_overlap: Overlap = box_ioa,
-    thresholds: tuple[float, ...] = THRESHOLDS,
-    area_ranges: tuple[tuple[float, float], ...] = AREA_RANGES,
-    max_detections: int = MAX_DETECTIONS[-1],
-    class_agnostic: bool = False,
-    num_images: int | None = None,
-) -> list[tuple[int, Matches]]:
-    """The matches of all images in float64, for each 32 thresholds and how many they are."""
-    if not thresholds:
-        raise ValueError("thresholds must be one or more numbers")
-    starts = range(0, len(thresholds), matching.MOST_THRESHOLDS)
-    parts = [tuple(thresholds[start : start + matching.MOST_THRESHOLDS]) for start in starts]
-    return [
-        (
-            len(part),
-            _exact.collect(
-                _evaluator(
-                    overlap=overlap,
-                    crowd_overlap=crowd_overlap,
-                    thresholds=part,
-                    area_ranges=tuple(area_ranges),
-                    max_detections=max_detections,
-                    class_agnostic=class_agnostic,
-                ),
-                batches,
-                areas=len(area_ranges),
-                num_images=num_images,
-            ),
-        )
-        for part in parts
-    ]
-
-
-def accumulated(
-    parts: list[tuple[int, Matches]],
-    *,
     num_classes: int,
-    max_detections: tuple[int, ...] = MAX_DETECTIONS,
-    recalls: tuple[float, ...] = RECALLS,
-) -> Curves:
-    """The curves of `matched`, over all thresholds."""
-    curves = (
-        precision.accumulate_exactly(
-            matches,
-            num_classes=num_classes,
-            num_thresholds=count,
-            max_detections=max_detections,
-            recalls=recalls,
-        )
-        for count, matches in parts
+    thresholds: tuple[float, ...] = THRESHOLDS,
+) -> Result:
+    """COCO's numbers for keypoints, from the object keypoint similarity as `overlaps`.
+
+    Args:
+      batches: from `packing.pack` with the overlaps that `readers.coco.load` gives.
+      num_classes: K.
+      thresholds: any number of them.
+
+    Returns:
+      `Result`, with a `KeypointSummary`.
+
+    Raises:
+      TypeError: inside `jit`; the message says what to call there.
+
+    At the edges:
+      No images, no truths: -1 everywhere. The similarity has an exponential, which differs between
+      platforms in the last bits.
+    """
+    parts = _summaries.matched(
+        evaluate,
+        batches,
+        thresholds=thresholds,
+        area_ranges=KEYPOINT_AREA_RANGES,
+        max_detections=max(KEYPOINT_MAX_DETECTIONS),
     )
-    return Curves(*(np.concatenate(x) for x in zip(*curves, strict=True)))
+    curves = _summaries.accumulated(
+        parts, num_classes=num_classes, max_detections=KEYPOINT_MAX_DETECTIONS, recalls=RECALLS
+    )
+    summary = _keypoint_summary(curves, thresholds, _summaries.exact_mean)
+    return Result(summary, _summaries.per_class(curves), curves, parts[0][1])

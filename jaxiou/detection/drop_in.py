@@ -11,11 +11,17 @@ from typing import Any
 import numpy as np
 
 from jaxiou import _checks
-from jaxiou.detection import coco, packing
+from jaxiou.detection import _summaries, coco, packing
 
 __all__ = ["COCOeval", "Params"]
 
 AREA_NAMES = ("all", "small", "medium", "large")
+
+
+def line(precision: bool, span: str, area: str, limit: int, value: float) -> str:
+    """A line of pycocotools' table."""
+    kind = "Average Precision  (AP)" if precision else "Average Recall     (AR)"
+    return f" {kind} @[ IoU={span:<9} | area={area:>6s} | maxDets={limit:>3d} ] = {value:0.3f}"
 
 
 class Params:
@@ -49,9 +55,9 @@ class Params:
         self.iouType = iouType
         self.kpt_oks_sigmas = np.array(SIGMAS)
         if iouType == "keypoints":
-            self.maxDets = [20]
-            self.areaRng, self.areaRngLbl = self.areaRng[:1] + self.areaRng[2:], ["all"]
-            self.areaRngLbl += list(AREA_NAMES[2:])
+            self.maxDets = list(coco.KEYPOINT_MAX_DETECTIONS)
+            self.areaRng = [list(pair) for pair in coco.KEYPOINT_AREA_RANGES]
+            self.areaRngLbl = ["all", "medium", "large"]
 
 
 class COCOeval:
@@ -131,10 +137,11 @@ class COCOeval:
         )
         self._paramsEval = copy.deepcopy(p)
         self._num_classes = loaded.num_classes if p.useCats else 1
-        self._matches = coco.matched(
+        self._matches = _summaries.matched(
+            coco.evaluate,
             packing.pack(loaded.table, overlaps=loaded.overlaps),
             thresholds=tuple(map(float, p.iouThrs)),
-            area_ranges=tuple((float(low), float(high)) for low, high in p.areaRng),
+            area_ranges=tuple((low, high) for low, high in p.areaRng),
             max_detections=max(p.maxDets),
             class_agnostic=not p.useCats,
             num_images=len(images),
@@ -152,7 +159,7 @@ class COCOeval:
         if self._matches is None:
             raise RuntimeError("call evaluate() first")
         p = p or self.params
-        curves = coco.accumulated(
+        curves = _summaries.accumulated(
             self._matches,
             num_classes=self._num_classes,
             max_detections=tuple(sorted(p.maxDets)),
@@ -193,15 +200,14 @@ class COCOeval:
         x = self.eval["precision" if precision else "recall"]
         if threshold is not None:
             x = x[np.flatnonzero(np.asarray(p.iouThrs) == threshold)]
-        value = coco.exact_mean(x[..., areas, :][..., limits])
+        value = float(_summaries.exact_mean(x[..., areas, :][..., limits]))
         span = (
             f"{p.iouThrs[0]:0.2f}:{p.iouThrs[-1]:0.2f}"
             if threshold is None
             else f"{threshold:0.2f}"
         )
-        kind = "Average Precision  (AP)" if precision else "Average Recall     (AR)"
-        print(f" {kind} @[ IoU={span:<9} | area={area:>6s} | maxDets={limit:>3d} ] = {value:0.3f}")
-        return float(value)
+        print(line(precision, span, area, limit, value))
+        return value
 
     def __str__(self) -> str:
         self.summarize()

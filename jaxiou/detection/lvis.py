@@ -16,7 +16,7 @@ Boxes, areas and ties are as in `coco`.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Real
 from jaxiou import _checks
 from jaxiou._compiled import compiled
 from jaxiou._typing import ArrayLike
-from jaxiou.detection import coco, matching, packing, precision
+from jaxiou.detection import _summaries, coco, matching, packing, precision
 from jaxiou.detection.matching import Matches
 from jaxiou.detection.packing import Detections, GroundTruth, Images, Table
 from jaxiou.detection.precision import RECALLS, Curves
@@ -39,16 +39,12 @@ __all__ = [
     "accumulate",
     "summarize",
     "MAX_DETECTIONS",
-    "Frequency",
     "Result",
     "Summary",
 ]
 
 MAX_DETECTIONS = 300
 """In an image, of all classes."""
-
-Frequency = Literal["r", "c", "f"]
-"""Of a class: rare, common or frequent."""
 
 
 class Summary(NamedTuple):
@@ -276,7 +272,7 @@ def accumulate(
 def summarize(
     curves: Curves,
     *,
-    frequencies: Sequence[Frequency],
+    frequencies: Sequence[str],
     thresholds: tuple[float, ...] = coco.THRESHOLDS,
 ) -> Summary:
     """The thirteen numbers, as means of the entries that are there.
@@ -292,7 +288,7 @@ def summarize(
     At the edges:
       No class of a frequency: -1.
     """
-    return _summary(curves, frequencies, thresholds, coco.mean_of_present)
+    return _summary(curves, frequencies, thresholds, _summaries.mean_of_present)
 
 
 def _summary(curves: Curves, frequencies, thresholds: tuple[float, ...], mean) -> Summary:
@@ -302,11 +298,13 @@ def _summary(curves: Curves, frequencies, thresholds: tuple[float, ...], mean) -
             f"curves must have {len(coco.AREA_RANGES)} areas and 1 limit, and as many classes as "
             f"frequencies, got {list(shape[2:])}, {shape[1]} and {len(frequencies)}"
         )
+    for x in frequencies:
+        _checks.one_of("frequencies", x, ("r", "c", "f"))
     groups = [np.flatnonzero([x == kind for x in frequencies]) for kind in ("r", "c", "f")]
     return Summary(
         mean(curves.precision[:, :, :, 0]),
-        mean(coco.at_threshold(curves.precision, thresholds, 0.5)[:, :, 0]),
-        mean(coco.at_threshold(curves.precision, thresholds, 0.75)[:, :, 0]),
+        mean(_summaries.at_threshold(curves.precision, thresholds, 0.5)[:, :, 0]),
+        mean(_summaries.at_threshold(curves.precision, thresholds, 0.75)[:, :, 0]),
         *(mean(curves.precision[:, :, :, area]) for area in (1, 2, 3)),
         *(mean(curves.precision[:, :, group, 0]) for group in groups),
         *(mean(curves.recall[:, :, area]) for area in (0, 1, 2, 3)),
@@ -317,7 +315,7 @@ def average_precision(
     batches: Sequence[Images],
     *,
     num_classes: int,
-    frequencies: Sequence[Frequency],
+    frequencies: Sequence[str],
     overlap: Overlap = coco.box_iou,
     thresholds: tuple[float, ...] = coco.THRESHOLDS,
 ) -> Result:
@@ -340,13 +338,17 @@ def average_precision(
       No images, no truths: -1 everywhere.
     """
     plain = [batch._replace(truths=batch.truths._replace(crowd=None)) for batch in batches]
-    parts = coco.matched(
+    parts = _summaries.matched(
+        coco.evaluate,
         plain,
         overlap=overlap,
         crowd_overlap=overlap,
         thresholds=thresholds,
+        area_ranges=coco.AREA_RANGES,
         max_detections=precision.ALL,
     )
-    curves = coco.accumulated(parts, num_classes=num_classes, max_detections=(precision.ALL,))
-    summary = _summary(curves, frequencies, thresholds, coco.exact_mean)
-    return Result(summary, coco.per_class(curves), curves, parts[0][1])
+    curves = _summaries.accumulated(
+        parts, num_classes=num_classes, max_detections=(precision.ALL,), recalls=RECALLS
+    )
+    summary = _summary(curves, frequencies, thresholds, _summaries.exact_mean)
+    return Result(summary, _summaries.per_class(curves), curves, parts[0][1])

@@ -5,6 +5,7 @@ there on, all go the same way. Classes meet through a mask only: an image is one
 detections and one of truths, of all classes together.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -227,7 +228,8 @@ def greedy(
     crowd = jnp.zeros_like(truths.valid) if truths.crowd is None else jnp.asarray(truths.crowd)
 
     def flat(x: ArrayLike) -> Array:
-        return jnp.asarray(x).reshape(-1, *x.shape[len(leading) :])
+        # Not -1, which no size stands for where an axis is empty.
+        return jnp.asarray(x).reshape(math.prod(leading), *x.shape[len(leading) :])
 
     words = _match(
         flat(overlaps),
