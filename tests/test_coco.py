@@ -11,10 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from jaxiou import boxes, masks
+from jaxiou import boxes, masks, metrics
 from jaxiou.detection import COCOeval as OurCOCOeval
 from jaxiou.detection import coco, matching, packing, precision
 from jaxiou.detection.packing import Detections, GroundTruth, Images, Table
@@ -565,6 +567,88 @@ def test_masks_of_a_batch_are_compared_inside_jit_as_pycocotools_does():
         one = jax.tree.map(lambda x, image=image: x[image : image + 1], (detections, truths))
         wanted = coco.evaluate(*one, overlaps=table)
         assert np.array_equal(got.matched[image], wanted.matched[0])
+
+
+# The metric.
+
+METRIC = metrics.coco_average_precision(CLASSES, IMAGES, num_detections=30, num_truths=20)
+
+
+def part(batch, *images):
+    return jax.tree.map(lambda x: narrow(x[list(images)]), batch)
+
+
+@pytest.fixture(scope="module")
+def streamed():
+    """A set in a batch, and its numbers in one pass."""
+    truths, detections = random_set(3)
+    batch = part(small(truths, detections), *range(IMAGES))
+    value = METRIC.compute(METRIC.update(METRIC.init(), batch))
+    np.testing.assert_allclose(
+        np.array(value), np.array(ours(truths, detections).summary), atol=2e-6
+    )
+    return batch, value
+
+
+def test_states_merge_in_any_order_and_an_image_that_both_have_seen_counts_once(streamed):
+    batch, value = streamed
+    parts = [(0, 1, 2), (5, 3, 4), (2, 2, 0)]
+    a, b, c = (METRIC.update(METRIC.init(), part(batch, *some)) for some in parts)
+    for order in ((a, b, c), (c, b, a), (b, a, c)):
+        merged = METRIC.merge(METRIC.merge(*order[:2]), order[2])
+        np.testing.assert_array_equal(np.array(METRIC.compute(merged)), np.array(value))
+    assert METRIC.compute(a).ap != value.ap
+
+
+def test_images_that_fill_up_a_batch_do_not_count(streamed):
+    batch, value = streamed
+    full = part(batch, 0, 1, 2, 3, 4, 5, 0, 0)
+    garbage = full._replace(
+        detections=full.detections._replace(scores=full.detections.scores * 0 + 7),
+        indices=np.array([0, 1, 2, 3, 4, 5, -1, IMAGES], np.int32),
+    )
+    state = METRIC.update(METRIC.init(), part(batch, 0, 1, 2, 3, 4, 5, 0, 0))
+    np.testing.assert_array_equal(np.array(METRIC.compute(state)), np.array(value))
+    keep = np.arange(8) < 6
+    masked = METRIC.update(METRIC.init(), garbage._replace(detections=full.detections), where=keep)
+    np.testing.assert_array_equal(np.array(METRIC.compute(masked)), np.array(value))
+    alone = METRIC.update(METRIC.init(), part(garbage, 6, 7, 6))
+    assert not alone.seen.any()
+    assert METRIC.compute(alone).ap == -1
+
+
+def test_a_state_goes_through_scan_and_may_be_donated(streamed):
+    batch, value = streamed
+    steps = jax.tree.map(lambda x: jnp.asarray(x).reshape(2, 3, *x.shape[1:]), batch)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def run(state, steps):
+        return jax.lax.scan(lambda s, x: (METRIC.update(s, x), None), state, steps)[0]
+
+    state = run(METRIC.init(), steps)
+    np.testing.assert_array_equal(np.array(METRIC.compute(state)), np.array(value))
+
+
+def test_devices_reduce_to_one_pass_though_two_have_seen_the_same_image(streamed):
+    batch, value = streamed
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    spread = part(batch, 0, 1, 2, 3, 4, 5, 5, 0)
+
+    @jax.jit
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("x"), out_specs=P())
+    def run(images):
+        return METRIC.reduce(METRIC.update(METRIC.init(), images), "x")
+
+    np.testing.assert_array_equal(np.array(METRIC.compute(run(spread))), np.array(value))
+
+
+def test_the_metric_names_what_does_not_fit_its_state(streamed):
+    batch, _ = streamed
+    tight = metrics.coco_average_precision(CLASSES, IMAGES, num_detections=5)
+    with pytest.raises(ValueError, match="at most num_detections = 5 rows, got 24"):
+        tight.update(tight.init(), batch)
+    with pytest.raises(ValueError, match="num_images must be 0 or more, got -1"):
+        metrics.coco_average_precision(CLASSES, -1)
 
 
 # Packing.

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxiou._commands import shared
 from jaxiou._commands.shared import number, percent
-from jaxiou.detection import _summaries, coco, drop_in, lvis, open_images, packing, voc
+from jaxiou.detection import _drop_in, _summaries, coco, lvis, open_images, packing, voc
 from jaxiou.detection.precision import RECALLS, Curves
 from jaxiou.readers import LoadedDetections
 from jaxiou.readers import coco as coco_files
@@ -101,7 +101,7 @@ def _coco_line(name: str, value: float, limits: tuple[int, ...]) -> str:
     span = f"0.{digits}" if digits else "0.50:0.95"
     limit = int(rest) if rest.isdigit() else limits[-1]
     area = rest if rest and not rest.isdigit() else "all"
-    return drop_in.line(kind.startswith("ap"), span, area, limit, value)
+    return _drop_in.line(kind.startswith("ap"), span, area, limit, value)
 
 
 # LVIS.

@@ -4,7 +4,6 @@ from jaxiou.detection import (
     coco,
     crowd_human,
     diagnosis,
-    drop_in,
     kitti,
     lvis,
     matching,
@@ -14,7 +13,7 @@ from jaxiou.detection import (
     tide,
     voc,
 )
-from jaxiou.detection.drop_in import COCOeval
+from jaxiou.detection._drop_in import COCOeval
 
 __all__ = [
     "coco",
@@ -28,6 +27,5 @@ __all__ = [
     "precision",
     "diagnosis",
     "tide",
-    "drop_in",
     "COCOeval",
 ]

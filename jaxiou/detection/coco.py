@@ -21,7 +21,7 @@ What holds here, and is pycocotools' rule:
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp

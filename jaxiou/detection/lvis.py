@@ -288,10 +288,10 @@ def summarize(
     At the edges:
       No class of a frequency: -1.
     """
-    return _summary(curves, frequencies, thresholds, _summaries.mean_of_present)
+    return _summary(jnp, curves, frequencies, thresholds, _summaries.mean_of_present)
 
 
-def _summary(curves: Curves, frequencies, thresholds: tuple[float, ...], mean) -> Summary:
+def _summary(xp, curves: Curves, frequencies, thresholds: tuple[float, ...], mean) -> Summary:
     shape = curves.recall.shape
     if shape[2:] != (len(coco.AREA_RANGES), 1) or len(frequencies) != shape[1]:
         raise ValueError(
@@ -300,13 +300,18 @@ def _summary(curves: Curves, frequencies, thresholds: tuple[float, ...], mean) -
         )
     for x in frequencies:
         _checks.one_of("frequencies", x, ("r", "c", "f"))
-    groups = [np.flatnonzero([x == kind for x in frequencies]) for kind in ("r", "c", "f")]
+
+    def ap_of(kind):
+        # Not by indices, which would gather what lies on several devices.
+        mask = np.array([x == kind for x in frequencies]).reshape(1, 1, -1, 1)
+        return mean(xp.where(mask, curves.precision[:, :, :, 0], -1))
+
     return Summary(
         mean(curves.precision[:, :, :, 0]),
         mean(_summaries.at_threshold(curves.precision, thresholds, 0.5)[:, :, 0]),
         mean(_summaries.at_threshold(curves.precision, thresholds, 0.75)[:, :, 0]),
         *(mean(curves.precision[:, :, :, area]) for area in (1, 2, 3)),
-        *(mean(curves.precision[:, :, group, 0]) for group in groups),
+        *map(ap_of, ("r", "c", "f")),
         *(mean(curves.recall[:, :, area]) for area in (0, 1, 2, 3)),
     )
 
@@ -350,5 +355,5 @@ def average_precision(
     curves = _summaries.accumulated(
         parts, num_classes=num_classes, max_detections=(precision.ALL,), recalls=RECALLS
     )
-    summary = _summary(curves, frequencies, thresholds, _summaries.exact_mean)
+    summary = _summary(np, curves, frequencies, thresholds, _summaries.exact_mean)
     return Result(summary, _summaries.per_class(curves), curves, parts[0][1])

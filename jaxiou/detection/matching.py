@@ -355,7 +355,10 @@ def _match(
             write(loop.ignored, ignored, loop.step, 0),
         )
 
-    nothing = jnp.where(counts, 0, jnp.zeros_like(counts, jnp.uint32))
+    # Of the data, in whatever way it lies on devices: the loop's values do so too.
+    nothing = jnp.zeros_like(counts, jnp.uint32) + jnp.zeros_like(
+        overlaps[None, None, :, 0, 0], jnp.uint32
+    )
     by_step = jnp.zeros_like(overlaps[:, :, :1], jnp.uint32).transpose(1, 2, 0)
     by_step = jnp.concatenate([by_step] * areas, axis=1)
     start = _Loop(

@@ -129,19 +129,21 @@ def pack(
       >>> print(pack(table, batch_size=2)[0].detections.valid.sum(axis=1))
       [1 2]
     """
-    _checks.count("num_images", table.num_images)
+    table = jax.tree.map(np.asarray, table)
+    num_images = int(table.num_images)
+    _checks.count("num_images", num_images)
     _checks.count("batch_size", batch_size, 1)
     sides = [
-        _side("detection", table.detections, table.detection_images, table.num_images),
-        _side("truth", table.truths, table.truth_images, table.num_images),
+        _side("detection", table.detections, table.detection_images, num_images),
+        _side("truth", table.truths, table.truth_images, num_images),
     ]
     found, truths = sides
-    if overlaps is not None and len(overlaps) != table.num_images:
-        raise ValueError(f"overlaps must be {table.num_images} tables, got {len(overlaps)}")
+    if overlaps is not None and len(overlaps) != num_images:
+        raise ValueError(f"overlaps must be {num_images} tables, got {len(overlaps)}")
 
     # The work is that of a detection times that of a truth: more sizes pay off for one side only.
     batches = []
-    for d, of_d in _by_size(found.counts, np.arange(table.num_images), 4, 8, batch_size):
+    for d, of_d in _by_size(found.counts, np.arange(num_images), 4, 8, batch_size):
         for g, some in _by_size(truths.counts, of_d, 2, 4, batch_size):
             # Images with as many truths next to each other: they keep each other waiting least.
             order = some[np.argsort(truths.counts[some], kind="stable")]

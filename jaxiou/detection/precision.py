@@ -363,7 +363,9 @@ def _reached_on_host(
                 n = total[true + 1] - total[own_starts][label] + before[true]
                 p = c / n
                 p[(c == 1) & (n == 1)] = ONE
-                height = heights[offsets[label] + c - 1] - floors[label] - 1
+                # Not past the end, if there are more than there is to find.
+                place = np.minimum(offsets[label] + c, len(heights)) - 1
+                height = heights[place] - floors[label] - 1
                 # Along the ranking, what is reached rises: equal places stand together.
                 reaches = np.flatnonzero(height >= 0)
                 at = label[reaches] * num_recalls + height[reaches]

@@ -91,5 +91,11 @@ ROWS = [
         leading=False,
         exempt=_SUMS | _SCORES,
     ),
+    Row(
+        "metrics.coco_average_precision(2, 3, num_detections=2, num_truths=2).compute",
+        lambda rng: (jaxiou.metrics.coco_average_precision(2, 3).init(),),
+        leading=False,
+        exempt=_SCORES | {"eager": "by its parts, as `coco.accumulate`"},
+    ),
     Row("metrics.to_numpy", lambda rng: (_confusion(rng),), leading=False, exempt=HOST),
 ]
