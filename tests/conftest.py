@@ -5,14 +5,19 @@ import itertools
 import os
 from pathlib import Path
 
-# Before JAX starts: four host devices, so that sharding is tested on any machine; and one
-# thread for each compilation, as pytest-xdist keeps every core busy already.
+import compiling
+
+# Before JAX starts: four host devices, so that sharding is tested on any machine; one thread
+# for each compilation, as pytest-xdist keeps every core busy already; and quick compilation,
+# which is most of what the tests take. XLA_FLAGS of whoever calls pytest have the last word:
+# with those of `compiling.AS_USERS`, all tests run the programs that users run.
 os.environ["XLA_FLAGS"] = " ".join(
     [
-        os.environ.get("XLA_FLAGS", ""),
         "--xla_force_host_platform_device_count=4",
         "--xla_cpu_multi_thread_eigen=false",
         "--xla_cpu_parallel_codegen_split_count=1",
+        compiling.flags(compiling.QUICK),
+        os.environ.get("XLA_FLAGS", ""),
     ]
 )
 # No display, and no window, when an example draws. A GPU only for those who ask for it.
@@ -32,6 +37,9 @@ jaxtyping.install_import_hook("jaxiou", "typechecker.check")
 
 MOST_MAPS, TESTS = 40_000, itertools.count(1)
 
+LONGEST = ("test_train_giou", "test_notebooks", "test_train_segmentation", "test_track_digits")
+"""Files whose single tests take longest: they run first, that no worker ends on one alone."""
+
 
 @pytest.fixture
 def without_jaxtyping():
@@ -41,11 +49,40 @@ def without_jaxtyping():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture(scope="module")
+def compiled_as_users_have_it():
+    """A file's programs, those of the library included, as XLA compiles them by default."""
+    from jax._src import compiler  # `jax.jit` takes options, but the library's own pass none
+
+    options = compiler.get_compile_options
+
+    def as_users(*args, env_options_overrides=None, **kwargs):
+        overrides = compiling.AS_USERS | (env_options_overrides or {})
+        return options(*args, env_options_overrides=overrides, **kwargs)
+
+    jax.clear_caches()  # of programs that were compiled with less
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "get_compile_options", as_users)
+        yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     """64-bit types for one test; elsewhere they are off, as they are for users."""
     with jax.enable_x64(True):
         yield
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.stem not in LONGEST)  # otherwise the order stays
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: it need not be looked through for garbage."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_runtest_teardown():

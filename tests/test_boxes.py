@@ -14,6 +14,9 @@ from hypothesis.extra import numpy as st_numpy
 
 from jaxiou import boxes, pairwise
 
+# Of numbers that are right to the last bit: no fused multiply-add may change them.
+pytestmark = pytest.mark.usefixtures("compiled_as_users_have_it")
+
 NAN = float("nan")
 RANGES = {
     "iou": (0, 1),

@@ -15,6 +15,9 @@ import pytest
 
 import jaxiou
 
+# What is shown is what users see, to the last digit.
+pytestmark = pytest.mark.usefixtures("compiled_as_users_have_it")
+
 ROOT = Path(__file__).parent.parent
 COMPARED = ("torch", "torchvision", "torchmetrics")
 """Packages that README may compare with, and that tests do not install."""

@@ -23,6 +23,9 @@ from jaxiou._math import (
     stored_product,
 )
 
+# Of numbers that are right to the last bit: no fused multiply-add may change them.
+pytestmark = pytest.mark.usefixtures("compiled_as_users_have_it")
+
 NAN = float("nan")
 root3 = functools.partial(safe_power, exponent=1 / 3)
 cube = functools.partial(safe_power, exponent=3.0)

@@ -38,8 +38,9 @@ def pictures(notebook):
     ]
 
 
-def test_there_are_notebooks_on_box_losses_suppression_and_tracking():
-    assert {"box_losses", "suppression", "tracking"} <= {path.stem for path in NOTEBOOKS}
+def test_there_are_notebooks_on_box_losses_suppression_tracking_and_average_precision():
+    wanted = {"box_losses", "suppression", "tracking", "average_precision"}
+    assert wanted <= {path.stem for path in NOTEBOOKS}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compiling import AS_USERS
 from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -373,7 +374,11 @@ WITH_ABSENT = [name for name in SCORES if name not in ("pixel_accuracy", "freque
 def compiled(**options):
     """All scores that have these options, in one program."""
     names = WITH_ABSENT if "absent" in options else SCORES
-    return jax.jit(lambda matrix: {name: SCORES[name](matrix, **options) for name in names})
+
+    def scores(matrix):
+        return {name: SCORES[name](matrix, **options) for name in names}
+
+    return jax.jit(scores, compiler_options=AS_USERS)  # they are to be right to the last digits
 
 
 def every_score(matrix, **options):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
+from compiling import AS_USERS
 
 from jaxiou import boxes, pairwise, suppression
 from jaxiou._greedy import TILE, WAVE
@@ -236,9 +237,14 @@ def test_the_gradient_of_what_is_taken_goes_to_the_rows_kept():
 
 
 def test_an_overlap_equal_to_the_threshold_keeps_both():
-    assert kept([[0, 0, 10, 10], [0, 0, 10, 5]], [2, 1], threshold=0.5) == [0, 1]
-    assert kept([[0, 0, 10, 10], [0, 0, 10, 5]], [2, 1], threshold=0.4999) == [0]
-    assert kept([[0, 0, 1, 1]] * 2, [2, 1], threshold=1.0) == [0, 1]
+    @functools.partial(jax.jit, compiler_options=AS_USERS)  # which must not round otherwise
+    def stays(regions, threshold):
+        scores = np.float32([2, 1])
+        return nms(regions, scores, threshold=threshold, max_outputs=2).valid.sum()
+
+    assert stays(np.float32([[0, 0, 10, 10], [0, 0, 10, 5]]), 0.5) == 2
+    assert stays(np.float32([[0, 0, 10, 10], [0, 0, 10, 5]]), 0.4999) == 1
+    assert stays(np.float32([[0, 0, 1, 1]] * 2), 1.0) == 2
 
 
 def test_of_equal_boxes_with_equal_scores_the_first_is_kept():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import compiling
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,9 +92,11 @@ def test_the_truth_scores_one_and_a_track_cut_in_two_less(scene):
 
 
 def test_the_example_tracks_digits_and_draws_them(tmp_path):
-    """With its own settings, run as a user runs it: without the switches of our tests."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "MPLBACKEND")}
-    environment["PYTHONPATH"] = str(ROOT)
+    """With its own settings, run as a user runs it: without the switches of our tests,
+    but for those that only make compilation quick.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
+    environment |= {"PYTHONPATH": str(ROOT), "XLA_FLAGS": compiling.flags(compiling.QUICK)}
     path = tmp_path / "new" / "tracks.png"
     command = [sys.executable, "-W", "error", str(ROOT / "examples" / "track_digits.py")]
     result = subprocess.run(

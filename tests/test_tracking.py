@@ -24,8 +24,6 @@ from jaxiou.tracking.packing import Sequence, compare, pack
 
 MODULES = {"clear": clear, "identity": identity, "hota": hota}
 KINDS = list(MODULES)
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Compiler options: the same program with less work in LLVM."""
 DTYPES = [np.float64, np.float32]
 TOLERANCE = {np.float64: 1e-12, np.float32: 1e-5}
 
@@ -114,7 +112,7 @@ def counter(kind, convention):
     if kind != "hota":
         count = functools.partial(count, convention=convention)
 
-    @functools.partial(jax.jit, compiler_options=QUICK)
+    @functools.partial(jax.jit)
     def run(sequence, threshold, num_frames):
         options = {} if kind == "hota" else {"threshold": threshold}
         return count(sequence, **options, **({"num_frames": num_frames} if kind == "clear" else {}))
@@ -500,7 +498,7 @@ def test_the_gradient_of_the_sums_is_one_for_each_matched_pair():
         return counts.loc_a_sum[9], counts.hota_tp[9]
 
     for f in (by_clear, by_hota):
-        run = jax.jit(jax.value_and_grad(f, has_aux=True), compiler_options=QUICK)
+        run = jax.jit(jax.value_and_grad(f, has_aux=True))
         (value, true), slope = jax.device_get(run(table))
         assert set(np.unique(slope)) <= {0, 1}
         assert slope.sum() == true > 0
@@ -548,7 +546,7 @@ def test_sequences_may_lie_on_several_devices():
     over_devices = jax.shard_map(
         total, mesh=mesh, in_specs=P("batch"), out_specs=P(), check_vma=False
     )
-    found = jax.jit(over_devices, compiler_options=QUICK)(batch)
+    found = jax.jit(over_devices)(batch)
     for kind in KINDS:
         wanted = counted(kind, cases, np.float32)
         for x, y in zip(found[kind], wanted, strict=True):

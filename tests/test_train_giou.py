@@ -26,6 +26,9 @@ SCORES = [
     "recall at IoU 0.75",
     "mean IoU of matched boxes",
     "precision at IoU 0.5",
+    "COCO AP",
+    "COCO AP50",
+    "COCO AP75",
 ]
 
 
@@ -210,14 +213,22 @@ def test_the_drawn_rectangle_is_the_box():
     assert float(boxes.area(jnp.array([3.0, 4.0, 10.0, 20.0]))) == 112.0
 
 
-def test_a_short_run_writes_a_table_and_a_picture(tmp_path):
-    text = run(
-        "--steps", "3", "--loss", "ciou", "--seed", "1", "--output", str(tmp_path), timeout=300
-    )
+def test_a_short_run_writes_a_table_and_a_picture(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(example, "BATCH", 2)
+    monkeypatch.setattr(example, "TEST_SCENES", 18)  # as many as are drawn
+    with jax.numpy_dtype_promotion("standard"):
+        example.main(
+            ["--steps", "3", "--loss", "ciou", "--seed", "1", "--output", str(tmp_path / "new")]
+        )
+    text = capsys.readouterr().out
     assert "step 3/3" in text
     assert set(printed_scores(text)) == set(SCORES)
-    assert [x.name for x in tmp_path.iterdir()] == ["train_ciou.png"]
-    with Image.open(tmp_path / "train_ciou.png") as picture:
+    assert [x.name for x in (tmp_path / "new").iterdir()] == ["train_ciou.png"]
+    assert_shows_something(tmp_path / "new" / "train_ciou.png")
+
+
+def assert_shows_something(path):
+    with Image.open(path) as picture:
         assert picture.size[0] >= 1000
         assert len(np.unique(np.asarray(picture.convert("L")))) > 100
 
@@ -235,4 +246,7 @@ def test_trained_by_giou_it_finds_nine_in_ten_digits_that_it_never_saw(tmp_path)
     assert before < 0.1
     assert after >= 0.90
     assert scores["precision at IoU 0.5"][1] >= 0.7
-    assert (tmp_path / "train_giou.png").stat().st_size > 10_000
+    # Precision is at most 1 up to this recall, and 0 beyond it.
+    assert scores["COCO AP"][1] >= 0.5
+    assert scores["COCO AP"][1] < scores["COCO AP75"][1] < scores["COCO AP50"][1] < after
+    assert_shows_something(tmp_path / "train_giou.png")

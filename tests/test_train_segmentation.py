@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import compiling
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,9 +20,6 @@ import digits
 import train_segmentation as example
 
 ROOT = Path(__file__).parents[1]
-
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Compiler options for what is compiled here alone: the same program with less work in LLVM."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +37,7 @@ def batch(training):
         scenes = digits.make_scenes(key, glyphs, 48)
         return scenes, digits.make_label_maps(key, glyphs, shown, 48)
 
-    return jax.device_get(jax.jit(make, compiler_options=QUICK)(jax.random.key(3, impl="rbg")))
+    return jax.device_get(jax.jit(make)(jax.random.key(3, impl="rbg")))
 
 
 def test_names_are_the_digits_that_the_scans_show():
@@ -73,7 +71,7 @@ def test_labels_are_those_of_the_scans_that_were_drawn(training):
     glyphs, _ = training
     own = jnp.arange(len(glyphs), dtype=jnp.int32)
     key = jax.random.key(4, impl="rbg")
-    run = jax.jit(digits.make_label_maps, static_argnums=3, compiler_options=QUICK)
+    run = jax.jit(digits.make_label_maps, static_argnums=3)
     labels = np.asarray(run(key, glyphs, own, 4))
     chance = np.asarray(digits._chance(key, 4)[0])[:, 1 : 1 + digits.DIGITS]
     for label_map, numbers in zip(labels, chance, strict=True):
@@ -110,7 +108,7 @@ def test_scores_are_those_of_scikit_learn(monkeypatch, batch):
 @pytest.mark.parametrize("loss", sorted(example.LOSSES))
 def test_every_loss_is_small_for_the_truth_and_has_a_gradient_elsewhere(batch, loss):
     labels = batch[1][:2]
-    run = jax.jit(jax.value_and_grad(example.LOSSES[loss]), compiler_options=QUICK)
+    run = jax.jit(jax.value_and_grad(example.LOSSES[loss]))
     truth = 30 * jax.nn.one_hot(labels, len(example.CLASSES))
     value, gradient = run(jnp.zeros_like(truth), labels)
     assert value > 1
@@ -121,9 +119,9 @@ def test_every_loss_is_small_for_the_truth_and_has_a_gradient_elsewhere(batch, l
 
 
 def test_a_short_run_lowers_the_loss_and_writes_a_table_and_a_picture(tmp_path):
-    """Run as a user runs it: without the switches of our tests."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "MPLBACKEND")}
-    environment["PYTHONPATH"] = str(ROOT)
+    """Run as a user runs it: without the switches of our tests, but for quick compilation."""
+    environment = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"}
+    environment |= {"PYTHONPATH": str(ROOT), "XLA_FLAGS": compiling.flags(compiling.QUICK)}
     path = tmp_path / "pictures" / "scenes.png"
     script = [sys.executable, "-W", "error", str(ROOT / "examples" / "train_segmentation.py")]
     arguments = ["--steps", "60", "--loss", "dice", "--seed", "1", "--picture", str(path)]

@@ -16,6 +16,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import reference
+from compiling import AS_USERS
 from reference import corners, divide, iou, sides
 
 from jaxiou import boxes, losses, variants
@@ -337,12 +338,12 @@ def slopes_and_curvature(name, a, b):
 def unoptimised(dtype):
     """Derivatives; the compiler's optimisation would take most of this file's time."""
     kind = slopes_and_curvature if dtype == "float32" else slopes
-    return mapped(kind, dtype, {"xla_backend_optimization_level": 0})
+    return mapped(kind, dtype)
 
 
 @functools.cache
 def values(dtype):
-    results = mapped(plain, dtype) if dtype == "float32" else unoptimised(dtype)
+    results = mapped(plain, dtype, AS_USERS) if dtype == "float32" else unoptimised(dtype)
     return {name: outputs["value"] for name, outputs in results.items()}
 
 
