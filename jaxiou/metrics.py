@@ -523,7 +523,9 @@ def coco_average_precision(
         where: Bool[ArrayLike, " b"] | None = None,
     ) -> AveragePrecisionState:
         indices = jnp.asarray(images.indices)
+        _checks.is_integer("indices", indices)
         _checks.exact_shape("indices", indices, images.detections.valid.shape[:1], "images")
+        indices = indices.astype(jnp.int32)  # which -1 and the number of images fit in
         held = {"detections": num_detections, "truths": num_truths}
         for name, most in held.items():
             rows = getattr(images, name).valid.shape[-1]

@@ -461,8 +461,8 @@ ALSO_POSITIONAL = {
     ("detection.COCOeval.accumulate", "p"): "pycocotools' own",
     ("detection.kitti.choose_thresholds", "num_truths"): "the data",
     ("losses.update_running_mean", "running_mean"): "the state comes before the batch",
-    ("metrics.coco_average_precision", "num_images"): "the size of the state, as its classes are",
-    ("polygons.pad", "counts"): "the data",
+    ("metrics.coco_average_precision", "num_classes"): "the size of what it counts",
+    ("metrics.coco_average_precision", "num_images"): "likewise",
     **{
         (name, "num_classes"): "says what labels mean, as the labels do"
         for name in (
@@ -478,7 +478,6 @@ ALSO_POSITIONAL = {
     ("panoptic.pack", "segments_info"): "the annotation that belongs to the ids",
     ("protocols.by_place", "protocol"): "the data",
     ("protocols.scores", "protocol"): "as a matrix has no meaning without it",
-    ("readers.label_maps.remap", "table"): "`remap(labels, {0: 255})` reads well",
     ("metrics.dice", "num_classes"): "what a metric is about",
     ("metrics.mean_iou", "num_classes"): "likewise",
     ("metrics.panoptic_quality", "num_classes"): "likewise",
@@ -489,6 +488,7 @@ ALSO_POSITIONAL = {
 """Parameters besides the data that need no keyword, each with the reason."""
 
 NO_ARRAYS = r"~|Callable|Metric|Protocol|Any|Pair|Path|Tracks|Sequence\[|Mapping|Loaded|Objects"
+NO_ARRAYS += r"|Summary|list\["
 """Annotations of what are no arrays."""
 
 HELPERS = {
@@ -508,7 +508,8 @@ LAYERS = [
     ["_typing", "_math", "_counts"],
     ["_checks"],
     ["_compiled", "_corners", "_greedy", "_histogram", "_scores"],
-    ["_clamp", "_hull", "_solids"],
+    ["_clamp", "_solids"],
+    ["_hull"],
     ["_sums", "boxes", "rotated", "polygons", "masks"],
     ["variants", "cuboids", "gaussians"],  # each geometrically made of a kind above
     ["pairing"],
@@ -530,7 +531,7 @@ LAYERS = [
 SECTIONS = ["Args", "Attributes", "Returns", "Raises", "At the edges", "Gradient", "Example"]
 SECTIONS += ["Reference"]
 
-MEASURES = {"area", "intersection", "union", "enclosing"}
+MEASURES = {"area", "intersection", "union", "enclosing", "oriented_intersection"}
 """Areas and boxes, not scores: their edge values follow from what an area is."""
 
 
@@ -627,8 +628,10 @@ def is_tuple(annotation) -> bool:
 def fields(kind):
     """The fields of a NamedTuple, and those of the NamedTuples in it; not those of one number."""
     for name, annotation in inspect.get_annotations(kind).items():
-        if annotation is not int:
-            yield from fields(annotation) if is_tuple(annotation) else [(name, annotation)]
+        if is_tuple(annotation):
+            yield from fields(annotation)
+        elif annotation is not int and not re.search(NO_ARRAYS, str(annotation)):
+            yield name, annotation
 
 
 def annotated(function):

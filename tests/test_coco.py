@@ -711,6 +711,61 @@ def test_zero_images_rows_and_truths_give_minus_one_or_zero():
     assert numbers(jax.tree.map(narrow, batch._replace(truths=some))).ap == 0
 
 
+def test_numbers_of_any_type_keep_all_their_digits_in_the_exact_mode():
+    batch = small([truth()], [found(score=0.1), found([300.0, 300.0, 9.0, 9.0], 0.2)])
+    scores = np.zeros((IMAGES, ROWS), np.int32)
+    scores[0, :2] = 2**24 + 1, 2**24
+    wide = batch._replace(detections=batch.detections._replace(scores=scores))
+    assert coco.average_precision([wide], num_classes=CLASSES).summary.ap50 > 0.99
+    regions = [np.zeros((IMAGES, x, 4)) for x in (ROWS, TRUTHS)]
+    regions[0][0, 0], regions[1][0, 0] = (0, 0, 6, 10), (0, 0, 10, 10)
+    for dtype in (np.int8, jnp.bfloat16):
+        narrow = batch._replace(
+            detections=batch.detections._replace(regions=regions[0].astype(dtype)),
+            truths=batch.truths._replace(regions=regions[1].astype(dtype)),
+        )
+        result = coco.average_precision(
+            [narrow], num_classes=CLASSES, thresholds=(0.6, 0.6000000000000001)
+        )
+        assert result.matches.matched[0, 0, 0] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16, jnp.bfloat16])
+def test_areas_of_narrow_types_do_not_wrap(dtype):
+    side = 200 if dtype == np.uint8 else 304
+    regions = np.array([[[0, 0, side, side]]]).astype(dtype)
+    one = np.zeros((1, 1), np.int32), np.ones((1, 1), bool)
+    matches = coco.evaluate(
+        Detections(regions, np.ones((1, 1), np.float32), *one), GroundTruth(regions, *one)
+    )
+    assert matches.truth_counts.tolist() == [[[True, False, False, True]]]
+
+
+def test_large_images_go_in_smaller_batches():
+    images = np.zeros(3000, np.int32)
+    ones = np.zeros(3000, np.int32), np.ones(3000, bool)
+    found = Detections(np.ones((3000, 4)), np.ones(3000), *ones)
+    some = GroundTruth(np.ones((300, 4)), ones[0][:300], ones[1][:300])
+    (batch,) = packing.pack(Table(found, images, some, images[:300], 1))
+    assert batch.detections.valid.shape == (3, 3000)
+
+
+@pytest.mark.parametrize("use", [[4, 0, 2], [-1, 0], []])
+def test_without_classes_those_of_the_parameters_count_in_their_order(use):
+    truths, detections = random_set(12)
+    stats = []
+    for evaluator in (COCOeval, OurCOCOeval):
+        run = reference(truths, detections, evaluator=evaluator)
+        with contextlib.redirect_stdout(io.StringIO()):
+            run.params.useCats, run.params.catIds = 0, use
+            run.evaluate()
+            run.accumulate()
+            run.summarize()
+        stats.append(run.stats)
+    np.testing.assert_array_equal(stats[1], stats[0])
+
+
+@pytest.mark.usefixtures("without_jaxtyping")
 def test_bad_settings_are_named():
     batch = small([truth()], [found()])
     with pytest.raises(ValueError, match="thresholds must be 1 to 32, got 33"):
@@ -723,7 +778,22 @@ def test_bad_settings_are_named():
         coco.evaluate(
             batch.detections._replace(regions=np.zeros((IMAGES, ROWS, 5)), areas=None), batch.truths
         )
+    with pytest.raises(ValueError, match=r"detections.scores must have shape \[6, 24\]"):
+        coco.evaluate(
+            batch.detections._replace(scores=np.ones((6, 3))), batch.truths, class_agnostic=True
+        )
+    with pytest.raises(TypeError, match="detections must have the fields of packing, got tuple"):
+        coco.evaluate((1, 2), batch.truths)
     matches = coco.evaluate(batch.detections, batch.truths)
+    curves = coco.accumulate(matches, num_classes=CLASSES)
+    with pytest.raises(ValueError, match="thresholds must be those of the curves, 10 of them, got"):
+        coco.summarize(curves, thresholds=(0.5,))
+    for settings, reason in (
+        ({"num_thresholds": 40}, "num_thresholds must be 32 or less, got 40"),
+        ({"max_detections": (100, 1)}, "max_detections must be one or more rising limits"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            coco.accumulate(matches, num_classes=2, **settings)
     with pytest.raises(ValueError, match="recalls must be fractions of up to a thousandth"):
         coco.accumulate(matches, num_classes=2, recalls=(0.123456789,))
 

@@ -65,10 +65,13 @@ def loop_precision(table, negative, not_exhaustive, limit):
         for a, (low, high) in enumerate(coco.AREA_RANGES):
             marks, npig = [], 0
             for image in range(IMAGES):
-                truths = np.flatnonzero((table.truth_images == image) & (t.labels == k))
+                truths = np.flatnonzero(
+                    (table.truth_images == image) & (t.labels == k) & (t.areas > 0)
+                )
                 ignored = {g: t.ignored[g] or not low <= t.areas[g] <= high for g in truths}
                 npig += sum(not x for x in ignored.values())
                 rows = [r for r in kept if table.detection_images[r] == image and d.labels[r] == k]
+                rows = [r for r in rows if d.regions[r][2] * d.regions[r][3] > 0]
                 if not len(truths) and not negative[image, k]:
                     continue
                 taken = [set() for _ in thresholds]
@@ -119,7 +122,7 @@ def random_set(seed):
         boxes,
         rng.integers(0, CLASSES, total).astype(np.int32),
         np.ones(total, bool),
-        rng.choice([512.0, 1024.0, 9216.0, 20000.0], total),
+        rng.choice([0.0, 512.0, 1024.0, 9216.0, 20000.0], total),
         ignored=rng.random(total) < 0.15,
     )
     images = np.sort(rng.integers(0, IMAGES, 60)).astype(np.int32)
@@ -134,7 +137,7 @@ def random_set(seed):
         images = np.where(other, images, truth_images[like]).astype(np.int32)
         order = np.argsort(images, kind="stable")
         images, labels, found = images[order], labels[order], found[order]
-    found = found + rng.integers(-1, 2, found.shape) * 2.0
+    found = found + rng.integers(-1, 2, found.shape) * rng.choice([2.0, 8.0])
     detections = Detections(
         found.clip(0), rng.integers(0, 9, len(images)) / 8, labels, np.ones(len(images), bool)
     )
@@ -252,6 +255,29 @@ def test_the_field_ignored_is_honoured_and_a_crowd_is_a_truth_like_others():
     assert matches.truth_counts[0, 0]
 
 
+def test_what_has_no_area_is_not_loaded_but_takes_a_place_among_the_best():
+    found, truths = one_image([0, 0], [0], scores=[0.9, 0.5])
+    flat = found._replace(regions=found.regions * np.array([[1, 1, 0, 1], [1, 1, 1, 1]]))
+    matches = lvis.evaluate(flat, truths)
+    assert matches.valid.tolist() == [False, True]
+    known = {"negative": classes(), "not_exhaustive": classes()}
+    kept = lvis.federate(flat, truths, **known, max_detections=1)
+    assert lvis.evaluate(kept, truths).valid.tolist() == [False, False]
+    empty = truths._replace(areas=np.zeros(1))
+    assert not lvis.evaluate(found, empty).truth_counts.any()
+    assert not lvis.federate(found, empty, **known).valid.any()
+
+
+def test_the_best_of_an_image_are_told_apart_in_all_digits():
+    scores = np.array([0.99999999, 0.99999998, 0.99999997, 1 - 1e-9])
+    found, truths = one_image([0] * 4, [0], scores=scores)
+    place = np.zeros(4, np.int32)
+    table = Table(found, place, truths, place[:1], 1)
+    unknown = np.zeros((1, CLASSES), bool)
+    (batch,) = lvis.pack(table, negative=unknown, not_exhaustive=unknown, max_detections=2)
+    assert batch.detections.valid[0, :4].tolist() == [True, False, False, True]
+
+
 def test_inside_jit_the_numbers_are_those_of_the_exact_mode(fixed_batches):
     table, negative, not_exhaustive = random_set(3)
     (batch,) = fixed_batches(table, negative, not_exhaustive, LIMIT)
@@ -274,6 +300,8 @@ def test_bad_tables_and_frequencies_are_named():
     table, negative, not_exhaustive = random_set(0)
     with pytest.raises(ValueError, match=r"negative must have shape \[5, classes\], got \[4, 6\]"):
         lvis.pack(table, negative=negative[:4], not_exhaustive=not_exhaustive)
+    with pytest.raises(ValueError, match="must have a column for every label"):
+        lvis.pack(table, negative=negative[:, :1], not_exhaustive=not_exhaustive[:, :1])
     with pytest.raises(ValueError, match="frequencies must be one of"):
         lvis.average_precision([], num_classes=1, frequencies=("x",))
     with pytest.raises(ValueError, match="as many classes as frequencies, got"):

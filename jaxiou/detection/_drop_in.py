@@ -98,35 +98,44 @@ class COCOeval:
 
         Raises:
           ValueError: for annotations that cannot be used; the text says which.
+
+        Example:
+          >>> class Known:  # what pycocotools' COCO is to this class
+          ...     def __init__(self, annotations):
+          ...         images, names = [{"id": 1}], [{"id": 1, "name": "cat"}]
+          ...         self.dataset = {"images": images, "categories": names}
+          ...         self.dataset["annotations"] = annotations
+          >>> one = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "area": 81}
+          >>> run = COCOeval(Known([one]), Known([one | {"score": 0.5}]), "bbox")
+          >>> run.evaluate()
+          >>> run.accumulate()
+          >>> print(run.eval["recall"].shape)
+          (10, 1, 4, 3)
         """
         from jaxiou.readers.coco import from_dicts
 
         p = self.params
         p.imgIds = sorted(set(p.imgIds))
-        p.catIds = sorted(set(p.catIds))
         p.maxDets = sorted(p.maxDets)
-        images, classes = set(p.imgIds), set(p.catIds)
-        source = self.cocoGt.dataset
-        names = source.get("categories", [])
+        if p.useCats:
+            p.catIds = sorted(set(p.catIds))
+        # Without classes, all are taken in the order of `catIds`.
+        places = {x: n for n, x in enumerate(dict.fromkeys(p.catIds))}
+        images, source = set(p.imgIds), self.cocoGt.dataset
 
         def chosen(annotations: list[dict]) -> list[dict]:
-            return [
-                x
-                for x in annotations
-                if x["image_id"] in images and (not p.useCats or x["category_id"] in classes)
-            ]
+            some = [x for x in annotations if x["image_id"] in images]
+            some = [x for x in some if x["category_id"] in places]
+            if p.useCats:
+                return some
+            return [{**x, "category_id": places[x["category_id"]]} for x in some]
 
         truths = chosen(source.get("annotations", []))
         found = chosen(self.cocoDt.dataset.get("annotations", []))
-        if p.useCats:
-            names = [x for x in names if x["id"] in classes]
-        else:
-            known = {x["category_id"] for x in truths + found}
-            names = [{"id": x} for x in known]
         loaded = from_dicts(
             {
                 "images": [x for x in source["images"] if x["id"] in images],
-                "categories": names,
+                "categories": [{"id": x} for x in (places if p.useCats else places.values())],
                 "annotations": truths,
             },
             found,
@@ -136,7 +145,7 @@ class COCOeval:
             sigmas=tuple(p.kpt_oks_sigmas),
         )
         self._paramsEval = copy.deepcopy(p)
-        self._num_classes = loaded.num_classes if p.useCats else 1
+        self._num_classes = max(loaded.num_classes, 1) if p.useCats else 1
         self._matches = _summaries.matched(
             coco.evaluate,
             packing.pack(loaded.table, overlaps=loaded.overlaps),
@@ -155,6 +164,12 @@ class COCOeval:
 
         Raises:
           RuntimeError: before `evaluate`.
+
+        Example:
+          >>> COCOeval().accumulate()
+          Traceback (most recent call last):
+          ...
+          RuntimeError: call evaluate() first
         """
         if self._matches is None:
             raise RuntimeError("call evaluate() first")
@@ -177,6 +192,12 @@ class COCOeval:
 
         Raises:
           RuntimeError: before `accumulate`.
+
+        Example:
+          >>> COCOeval().summarize()
+          Traceback (most recent call last):
+          ...
+          RuntimeError: call accumulate() first
         """
         if not self.eval:
             raise RuntimeError("call accumulate() first")

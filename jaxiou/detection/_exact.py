@@ -68,13 +68,26 @@ def collect(
 
 
 def wide(batch: Images) -> Images:
-    """Its floats as float64."""
+    """Its numbers as float64, whatever they were: an integer too may need all of its digits."""
 
-    def field(x: Any) -> np.ndarray:
-        x = np.asarray(x)
-        return x.astype(np.float64, copy=False) if x.dtype.kind == "f" else x
+    def side(x: Any) -> Any:
+        numbers = {
+            name: _wide(getattr(x, name))
+            for name in ("regions", "scores", "areas")
+            if getattr(x, name, None) is not None
+        }
+        return x._replace(**numbers)
 
-    return jax.tree.map(field, batch)
+    overlaps = None if batch.overlaps is None else _wide(batch.overlaps)
+    batch = batch._replace(
+        detections=side(batch.detections), truths=side(batch.truths), overlaps=overlaps
+    )
+    return jax.tree.map(np.asarray, batch)
+
+
+def _wide(x: Any) -> np.ndarray:
+    x = np.asarray(x)
+    return x if x.dtype == np.bool_ else x.astype(np.float64, copy=False)
 
 
 def together(

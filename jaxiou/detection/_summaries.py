@@ -80,6 +80,15 @@ def at_threshold(x: Any, thresholds: tuple[float, ...], threshold: float) -> Any
     return x[which[0]] if which else x[:0].reshape(0, *x.shape[2:])
 
 
+def check_thresholds(curves: Curves, thresholds: tuple[float, ...]) -> None:
+    """Raises unless there is a threshold for each of those of the curves."""
+    if len(thresholds) != curves.recall.shape[0]:
+        raise ValueError(
+            f"thresholds must be those of the curves, {curves.recall.shape[0]} of them, got "
+            f"{len(thresholds)}"
+        )
+
+
 def mean_of_present(x: Array) -> Array:
     """Of the entries above -1; -1 if there are none."""
     counts = x > -1

@@ -173,7 +173,8 @@ def box_iou(
       0.33333334
 
     Reference:
-      `bbIou` of https://github.com/cocodataset/cocoapi.
+      Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014,
+      https://arxiv.org/abs/1405.0312; `bbIou` of its evaluator, pycocotools.
     """
     shared, first, second = _shared(a, b)
     return _ratio(shared, first + second - shared)
@@ -203,7 +204,8 @@ def box_ioa(
       0.5
 
     Reference:
-      `bbIou` of https://github.com/cocodataset/cocoapi.
+      Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014,
+      https://arxiv.org/abs/1405.0312; `bbIou` of its evaluator, pycocotools.
     """
     shared, first, _ = _shared(a, b)
     return _ratio(shared, first)
@@ -276,12 +278,13 @@ def evaluate(
       >>> box = jnp.array([[[0.0, 0.0, 10.0, 10.0]]])
       >>> found = Detections(box * 0.9, jnp.ones((1, 1)), *one)
       >>> print(evaluate(found, GroundTruth(box, *one), thresholds=(0.5, 0.9)).matched)
-      [[[1 1 0 0]]]
+      [[[1 1 1 1]]]
 
     Reference:
       Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014,
       https://arxiv.org/abs/1405.0312, and its evaluator, pycocotools.
     """
+    matching.check(detections, truths, overlaps)
     if class_agnostic:
         detections, truths, overlaps = _one_class(detections, truths, overlaps)
     outside = _outside("detections", detections, area_ranges)
@@ -315,7 +318,9 @@ def _outside(
     if areas is None:
         if side.regions is None or side.regions.shape[side.valid.ndim :] != (4,):
             raise ValueError(f"{name} must have areas, as their regions are not boxes")
-        areas = product(jnp.asarray(side.regions)[..., 2], jnp.asarray(side.regions)[..., 3])
+        # Cast first: the area of small integers does not fit in them.
+        regions = jnp.asarray(side.regions).astype(_checks.working_dtype(side.regions))
+        areas = product(regions[..., 2], regions[..., 3])
     areas = jnp.asarray(areas)[..., None].astype(_checks.working_dtype(areas))
     low, high = np.array(ranges, areas.dtype).T
     shape = (1,) * (areas.ndim - 1) + (len(ranges),)
@@ -364,6 +369,14 @@ def accumulate(
 
     At the edges:
       A class without truths: -1.
+
+    Example:
+      >>> one, label = jnp.ones((1, 1), bool), jnp.zeros((1, 1), jnp.int32)
+      >>> box, score = jnp.array([[[0.0, 0.0, 9.0, 9.0]]]), jnp.array([[0.5]])
+      >>> found, truth = Detections(box, score, label, one), GroundTruth(box, label, one)
+      >>> curves = accumulate(evaluate(found, truth), num_classes=1)
+      >>> print(curves.recall.shape, curves.recall[0, 0, 0])
+      (10, 1, 4, 3) [1. 1. 1.]
     """
     return precision.accumulate(
         matches,
@@ -388,7 +401,16 @@ def summarize(curves: Curves, *, thresholds: tuple[float, ...] = THRESHOLDS) -> 
 
     At the edges:
       No truths at all: -1 everywhere.
+
+    Example:
+      >>> one, label = jnp.ones((1, 1), bool), jnp.zeros((1, 1), jnp.int32)
+      >>> box, score = jnp.array([[[0.0, 0.0, 9.0, 9.0]]]), jnp.array([[0.5]])
+      >>> found, truth = Detections(box, score, label, one), GroundTruth(box, label, one)
+      >>> summary = summarize(accumulate(evaluate(found, truth), num_classes=1))
+      >>> print(summary.ap, summary.ap_small, summary.ap_large)
+      1.0 1.0 -1.0
     """
+    _summaries.check_thresholds(curves, thresholds)
     return _summary(curves, thresholds, _summaries.mean_of_present)
 
 
@@ -461,6 +483,15 @@ def average_precision(
     At the edges:
       No images, no truths: -1 everywhere. pycocotools takes `ap` at the limit 100 alone, and has -1
       without it; here it is at the last limit.
+
+    Example:
+      >>> one, label = jnp.ones((1, 1), bool), jnp.zeros((1, 1), jnp.int32)
+      >>> box, score = jnp.array([[[0.0, 0.0, 9.0, 9.0]]]), jnp.array([[0.5]])
+      >>> found, truth = Detections(box, score, label, one), GroundTruth(box, label, one)
+      >>> batch = Images(found, truth, jnp.zeros(1, jnp.int32))
+      >>> result = average_precision([batch], num_classes=2)
+      >>> print(result.summary.ar_100, result.per_class.round(6))
+      1.0 [ 1. nan]
     """
     parts = _summaries.matched(
         evaluate,
@@ -504,6 +535,17 @@ def keypoint_average_precision(
     At the edges:
       No images, no truths: -1 everywhere. The similarity has an exponential, which differs between
       platforms in the last bits.
+
+    Example:
+      >>> from jaxiou.readers import coco as files
+      >>> from jaxiou.detection.packing import pack
+      >>> person = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "area": 81}
+      >>> person |= {"num_keypoints": 17, "keypoints": [4, 4, 2] * 17}
+      >>> truths = {"images": [{"id": 1}], "categories": [{"id": 1}], "annotations": [person]}
+      >>> loaded = files.from_dicts(truths, [person | {"score": 0.5}], kind="keypoints")
+      >>> batches = pack(loaded.table, overlaps=loaded.overlaps)
+      >>> print(keypoint_average_precision(batches, num_classes=1).summary.ar)
+      1.0
     """
     parts = _summaries.matched(
         evaluate,

@@ -126,7 +126,7 @@ def confusion_matrix(
     regular &= is_class(truth_labels, num_classes)
 
     def image(table, scores, labels, takes_part, truth_labels, regular, excusing):
-        order = jnp.argsort(-scores, stable=True)  # so that ties go by score
+        order = jnp.argsort(-matching.sort_keys(scores), stable=True)  # so that ties go by score
         table, labels, takes_part = table[order], labels[order], takes_part[order]
         where = takes_part[:, None] & regular[None]
         pairs = greedy_matching(table, where=where, minimum=threshold)

@@ -9,6 +9,8 @@ What differs from `coco`:
   absent from it (`negative`). Where the truths of a class are not all annotated (`not_exhaustive`),
   a detection without match does not count. `federate` says so of a batch.
 - **Limit.** The 300 best detections of an image, of all classes together; none for each class.
+- **No area**, or an infinite one: a truth or a detection does not take part; it does take a place
+  among the 300.
 - **No crowds**; a truth's `ignored` is honoured.
 - **Frequencies.** Average precision is also given for rare, common and frequent classes.
 
@@ -124,6 +126,14 @@ def pack(
 
     At the edges:
       No images: no batches.
+
+    Example:
+      >>> found = Detections(np.ones((1, 4)), np.ones(1), np.zeros(1, np.int32), np.ones(1, bool))
+      >>> truths = GroundTruth(np.ones((0, 4)), np.zeros(0, np.int32), np.ones(0, bool))
+      >>> table = Table(found, np.zeros(1, np.int32), truths, np.zeros(0, np.int32), num_images=1)
+      >>> unknown = np.zeros((1, 2), bool)
+      >>> print(pack(table, negative=unknown, not_exhaustive=unknown)[0].detections.valid.any())
+      False
     """
     batches = packing.pack(table, overlaps=overlaps, batch_size=batch_size)
     for name, x in {"negative": negative, "not_exhaustive": not_exhaustive}.items():
@@ -131,6 +141,12 @@ def pack(
         if x.ndim != 2 or len(x) != table.num_images:
             raise ValueError(
                 f"{name} must have shape [{table.num_images}, classes], got {list(x.shape)}"
+            )
+        labels = np.concatenate([table.detections.labels, table.truths.labels])
+        if len(labels) and not 0 <= labels.min() <= labels.max() < x.shape[1]:
+            raise ValueError(
+                f"{name} must have a column for every label, which lie in {labels.min()} to "
+                f"{labels.max()}, got shape {list(x.shape)}"
             )
     return [
         batch._replace(
@@ -186,22 +202,43 @@ def _federate(xp, detections, truths, negative, not_exhaustive, max_detections) 
     labels = detections.labels
     valid = xp.asarray(detections.valid)
     if max_detections is not None:
-        valid = valid & (
-            xp.asarray(matching.ranks_by_score(detections.scores, valid)) < max_detections
-        )
+        rank = _ranks if xp is np else matching.ranks_by_score
+        valid = valid & (rank(detections.scores, valid) < max_detections)
 
     def has(table):
         """Of each detection's class."""
         return xp.take_along_axis(xp.asarray(table), xp.where(valid, labels, 0), axis=-1)
 
     same = labels[..., :, None] == truths.labels[..., None, :]
-    annotated = (same & xp.asarray(truths.valid)[..., None, :]).any(axis=-1)
+    annotated = (same & _with_area(xp, truths).valid[..., None, :]).any(axis=-1)
     ignored = valid & has(not_exhaustive)
     if detections.ignored is not None:
         ignored = ignored | detections.ignored
     return detections._replace(valid=valid & (annotated | has(negative)), ignored=ignored)
 
 
+def _ranks(scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """`matching.ranks_by_score` on the host, where scores of 64 bits keep them."""
+    keys = np.where(valid & (scores == scores), -scores.astype(np.float64), np.inf)
+    keys = np.where(valid, np.minimum(keys, np.finfo(np.float64).max), np.inf)
+    order = np.argsort(keys, axis=-1, kind="stable")
+    return np.argsort(order, axis=-1, kind="stable")
+
+
+def _with_area(xp, side):
+    """Without what has no area, or an infinite one, which lvis-api does not load."""
+    if side.areas is None and side.regions is None:
+        return side._replace(valid=xp.asarray(side.valid))
+    areas = side.areas
+    if areas is None:
+        regions = xp.asarray(side.regions)
+        regions = regions.astype(_checks.working_dtype(regions))
+        areas = regions[..., 2] * regions[..., 3]
+    areas = xp.asarray(areas)
+    return side._replace(valid=xp.asarray(side.valid) & (areas > 0) & (areas < np.inf))
+
+
+@compiled(static=("overlap", "thresholds", "area_ranges"))
 def evaluate(
     detections: Detections,
     truths: GroundTruth,
@@ -227,13 +264,21 @@ def evaluate(
     At the edges:
       As `coco.evaluate`.
 
+    Example:
+      >>> one, label = jnp.ones((1, 1), bool), jnp.zeros((1, 1), jnp.int32)
+      >>> box, score = jnp.array([[[0.0, 0.0, 9.0, 9.0]]]), jnp.array([[0.5]])
+      >>> found, truth = Detections(box, score, label, one), GroundTruth(box, label, one)
+      >>> print(evaluate(found, truth, thresholds=(0.5, 0.75)).matched)
+      [[[3 3 3 3]]]
+
     Reference:
       Gupta et al., "LVIS: A Dataset for Large Vocabulary Instance Segmentation", CVPR 2019,
       https://arxiv.org/abs/1908.03195, and its evaluator, lvis-api.
     """
+    matching.check(detections, truths, overlaps)
     return coco.evaluate(
-        detections,
-        truths._replace(crowd=None),
+        _with_area(jnp, detections),
+        _with_area(jnp, truths)._replace(crowd=None),
         overlap=overlap,
         crowd_overlap=overlap,
         overlaps=overlaps,
@@ -263,6 +308,13 @@ def accumulate(
 
     At the edges:
       A class without truths: -1.
+
+    Example:
+      >>> one, label = jnp.ones((1, 1), bool), jnp.zeros((1, 1), jnp.int32)
+      >>> box, score = jnp.array([[[0.0, 0.0, 9.0, 9.0]]]), jnp.array([[0.5]])
+      >>> found, truth = Detections(box, score, label, one), GroundTruth(box, label, one)
+      >>> print(accumulate(evaluate(found, truth), num_classes=1).recall[0, 0, :, 0])
+      [ 1.  1. -1. -1.]
     """
     return precision.accumulate(
         matches, num_classes=num_classes, num_thresholds=num_thresholds, recalls=recalls
@@ -287,7 +339,16 @@ def summarize(
 
     At the edges:
       No class of a frequency: -1.
+
+    Example:
+      >>> one, label = jnp.ones((1, 1), bool), jnp.zeros((1, 1), jnp.int32)
+      >>> box, score = jnp.array([[[0.0, 0.0, 9.0, 9.0]]]), jnp.array([[0.5]])
+      >>> found, truth = Detections(box, score, label, one), GroundTruth(box, label, one)
+      >>> curves = accumulate(evaluate(found, truth), num_classes=1)
+      >>> print(summarize(curves, frequencies="f").ap_frequent)
+      1.0
     """
+    _summaries.check_thresholds(curves, thresholds)
     return _summary(jnp, curves, frequencies, thresholds, _summaries.mean_of_present)
 
 
@@ -341,16 +402,22 @@ def average_precision(
 
     At the edges:
       No images, no truths: -1 everywhere.
+
+    Example:
+      >>> one, label = jnp.ones((1, 1), bool), jnp.zeros((1, 1), jnp.int32)
+      >>> box, score = jnp.array([[[0.0, 0.0, 9.0, 9.0]]]), jnp.array([[0.5]])
+      >>> found, truth = Detections(box, score, label, one), GroundTruth(box, label, one)
+      >>> batch = Images(found, truth, jnp.zeros(1, jnp.int32))
+      >>> result = average_precision([batch], num_classes=1, frequencies="r")
+      >>> print(result.summary.ar, result.summary.ap_common)
+      1.0 -1.0
     """
-    plain = [batch._replace(truths=batch.truths._replace(crowd=None)) for batch in batches]
     parts = _summaries.matched(
-        coco.evaluate,
-        plain,
+        evaluate,
+        batches,
         overlap=overlap,
-        crowd_overlap=overlap,
         thresholds=thresholds,
         area_ranges=coco.AREA_RANGES,
-        max_detections=precision.ALL,
     )
     curves = _summaries.accumulated(
         parts, num_classes=num_classes, max_detections=(precision.ALL,), recalls=RECALLS

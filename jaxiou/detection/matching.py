@@ -90,13 +90,9 @@ def overlap_table(
       >>> print(overlap_table(found, truth, overlap=boxes.iou))
       [[0.25]]
     """
-    check(detections, truths)
+    check(detections, truths, overlaps)
     valid = [jnp.asarray(side.valid) for side in (detections, truths)]
     if overlaps is not None:
-        shape = (*detections.valid.shape, truths.valid.shape[-1])
-        _checks.is_array("overlaps", overlaps)
-        _checks.is_real("overlaps", overlaps)
-        _checks.exact_shape("overlaps", overlaps, shape, "detections and truths")
         table = jnp.asarray(overlaps).astype(_checks.working_dtype(overlaps))
     elif detections.regions is None or truths.regions is None:
         raise ValueError("detections and truths must have regions, or overlaps must be given")
@@ -112,10 +108,12 @@ def overlap_table(
     return jnp.where(meets, table, -1)
 
 
-def check(detections: Detections, truths: GroundTruth) -> None:
+def check(detections: Detections, truths: GroundTruth, overlaps: ArrayLike | None = None) -> None:
     """Raises unless the fields of both have shapes that belong together."""
     sides: dict[str, Any] = {"detections": detections, "truths": truths}
     for name, side in sides.items():
+        if not hasattr(side, "valid"):
+            raise TypeError(f"{name} must have the fields of packing, got {type(side).__name__}")
         _checks.is_array(f"{name}.valid", side.valid)
         shape = side.valid.shape
         for field, x in side._asdict().items():
@@ -137,6 +135,11 @@ def check(detections: Detections, truths: GroundTruth) -> None:
             f"detections and truths must have the same leading axes, got "
             f"{list(detections.valid.shape)} and {list(truths.valid.shape)}"
         )
+    if overlaps is not None:
+        _checks.is_array("overlaps", overlaps)
+        _checks.is_real("overlaps", overlaps)
+        shape = (*detections.valid.shape, truths.valid.shape[-1])
+        _checks.exact_shape("overlaps", overlaps, shape, "detections and truths")
 
 
 @compiled()
@@ -215,11 +218,21 @@ def greedy(
       No detections, or no truths: rows that are not matched. A threshold of 1 is one less 1e-10,
       as in pycocotools.
 
+    Example:
+      >>> labels, valid = jnp.zeros(2, jnp.int32), jnp.ones(2, bool)
+      >>> found = Detections(None, jnp.array([0.5, 0.9]), labels, valid)
+      >>> truth = GroundTruth(None, labels[:1], valid[:1])
+      >>> counts = {"truth_ignored": ~valid[:1, None], "unmatched_ignored": ~valid[:, None]}
+      >>> table = jnp.array([[0.9], [0.6]])
+      >>> print(greedy(table, found, truth, thresholds=(0.5, 0.75), **counts).matched)
+      [[2]
+       [1]]
+
     Reference:
       Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014,
       https://arxiv.org/abs/1405.0312, and its evaluator, pycocotools.
     """
-    thresholds = check_thresholds(thresholds)
+    thresholds = _check_thresholds(thresholds)
     leading = detections.valid.shape[:-1]
     valid = jnp.asarray(detections.valid)
     ranks = ranks_by_score(detections.scores, valid, detections.labels)
@@ -255,7 +268,7 @@ def greedy(
     )
 
 
-def check_thresholds(thresholds: tuple[float, ...]) -> tuple[float, ...]:
+def _check_thresholds(thresholds: tuple[float, ...]) -> tuple[float, ...]:
     """The thresholds as the matching compares them."""
     if not 1 <= len(thresholds) <= MOST_THRESHOLDS:
         raise ValueError(f"thresholds must be 1 to {MOST_THRESHOLDS}, got {len(thresholds)}")

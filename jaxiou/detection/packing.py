@@ -21,6 +21,10 @@ BATCH = 64
 """Images in a batch: few enough that the slowest image of a batch delays few others."""
 
 
+MOST_PAIRS = 2**22
+"""Of detections and truths in a batch: large images go in smaller batches."""
+
+
 class Detections(NamedTuple):
     """What a detector found.
 
@@ -109,7 +113,7 @@ def pack(
       table: the rows.
       overlaps: for each image the overlaps of its detections with its truths, in the order of
         their rows, `[D, G]`, where the table has no regions.
-      batch_size: images in a batch.
+      batch_size: images in a batch; fewer where they are large.
 
     Returns:
       Batches in NumPy, every image in one of them. D and G are the same for many batches, so that
@@ -119,7 +123,8 @@ def pack(
       ValueError: rows that belong to no image; overlaps of another shape than an image has rows.
 
     At the edges:
-      Rows keep their order, and those that are not valid stay. No images: no batches.
+      Rows keep their order, and those that are not valid stay; images come by their number of
+      truths. No images: no batches.
 
     Example:
       >>> found = Detections(np.ones((3, 4)), np.ones(3), np.zeros(3, np.int32), np.ones(3, bool))
@@ -127,7 +132,7 @@ def pack(
       >>> places = np.array([0, 1, 1], np.int32)
       >>> table = Table(found, places, truth, places[:1], num_images=2)
       >>> print(pack(table, batch_size=2)[0].detections.valid.sum(axis=1))
-      [1 2]
+      [2 1]
     """
     table = jax.tree.map(np.asarray, table)
     num_images = int(table.num_images)
@@ -147,9 +152,10 @@ def pack(
         for g, some in _by_size(truths.counts, of_d, 2, 4, batch_size):
             # Images with as many truths next to each other: they keep each other waiting least.
             order = some[np.argsort(truths.counts[some], kind="stable")]
-            for start in range(0, len(order), batch_size):
-                indices = np.full(batch_size, -1, np.int32)
-                part = order[start : start + batch_size]
+            size = max(1, min(batch_size, MOST_PAIRS // (d * max(g, d // 8))))
+            for start in range(0, len(order), size):
+                indices = np.full(size, -1, np.int32)
+                part = order[start : start + size]
                 indices[: len(part)] = part
                 tables = None if overlaps is None else _tables(overlaps, sides, indices, (d, g))
                 batches.append(

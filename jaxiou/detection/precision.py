@@ -18,7 +18,7 @@ from jaxiou import _checks, _sums
 from jaxiou._compiled import compiled
 from jaxiou._typing import ArrayLike
 from jaxiou.detection import _exact
-from jaxiou.detection.matching import Matches
+from jaxiou.detection.matching import MOST_THRESHOLDS, Matches
 
 __all__ = ["accumulate", "accumulate_exactly", "RECALLS", "Curves"]
 
@@ -83,8 +83,15 @@ def accumulate(
     At the edges:
       A class without truths that count: -1. Without detections: 0. Equal scores are ranked by
       image, then by row. Exact up to 21 million truths of a class.
+
+    Example:
+      >>> row, truth = np.ones((1, 1), bool), np.zeros((1, 1), np.int32)
+      >>> words = np.array([[[1]]], np.uint32), np.array([[[0]]], np.uint32)
+      >>> matches = Matches(np.array([[0.5]]), truth, truth, row, *words, truth, row[..., None])
+      >>> print(accumulate(matches, num_classes=1, num_thresholds=1).recall.ravel())
+      [1.]
     """
-    _check_settings(num_classes, max_detections, recalls)
+    _check_settings(num_classes, num_thresholds, max_detections, recalls)
     if 0 in matches.labels.shape:  # One row that takes no part, so that no axis is empty.
         empty = jax.tree.map(lambda x: jnp.zeros((1, 1, *x.shape[2:]), x.dtype), matches)
         matches = empty._replace(
@@ -135,9 +142,17 @@ def accumulate_exactly(
 
     At the edges:
       As `accumulate`.
+
+    Example:
+      >>> row, truth = np.ones((1, 1), bool), np.zeros((1, 1), np.int32)
+      >>> words = np.array([[[1]]], np.uint32), np.array([[[0]]], np.uint32)
+      >>> matches = Matches(np.array([[0.5]]), truth, truth, row, *words, truth, row[..., None])
+      >>> curves = accumulate_exactly(matches, num_classes=1, num_thresholds=1)
+      >>> print(curves.scores.min(), curves.recall.ravel())
+      0.5 [1.]
     """
     _exact.refuse_tracers(matches=matches)
-    _check_settings(num_classes, max_detections, recalls)
+    _check_settings(num_classes, num_thresholds, max_detections, recalls)
     truths = _counted_truths(matches, num_classes)
     labels, scores, ranks, valid = (
         np.asarray(x).reshape(-1)
@@ -153,11 +168,20 @@ def accumulate_exactly(
 
 
 def _check_settings(
-    num_classes: int, max_detections: tuple[int, ...], recalls: tuple[float, ...]
+    num_classes: int,
+    num_thresholds: int,
+    max_detections: tuple[int, ...],
+    recalls: tuple[float, ...],
 ) -> None:
     _checks.count("num_classes", num_classes, 1)
-    for limit in _checks.integers("max_detections", max_detections):
+    _checks.count("num_thresholds", num_thresholds, 1)
+    if num_thresholds > MOST_THRESHOLDS:
+        raise ValueError(f"num_thresholds must be {MOST_THRESHOLDS} or less, got {num_thresholds}")
+    limits = _checks.integers("max_detections", max_detections)
+    for limit in limits:
         _checks.count("max_detections", limit)
+    if not limits or list(limits) != sorted(limits):
+        raise ValueError(f"max_detections must be one or more rising limits, got {limits}")
     if not recalls or list(recalls) != sorted(recalls):
         raise ValueError(f"recalls must be one or more rising numbers, got {recalls!r}")
 

@@ -66,6 +66,8 @@ def _batches(rng):
 NAN = {"debug_nans": "a ratio of nothing is NaN, as stated"}
 COUNTS = {"grad": "what it gives is counted"}
 
+SLOW = {"eager": "takes seconds; tests/test_diagnosis.py has it against loops"}
+
 ROWS = [
     Row("partial(detection.diagnosis.confusion_matrix, num_classes=2)", _images, leading=False),
     Row(
@@ -78,7 +80,7 @@ ROWS = [
         "partial(detection.diagnosis.best_f1, num_classes=2)",
         _matches,
         leading=False,
-        exempt=NAN | COUNTS,
+        exempt=NAN | COUNTS | SLOW,
     ),
     Row("partial(detection.tide.breakdown, num_classes=2)", _batches, exempt=HOST),
     Row(
@@ -90,6 +92,6 @@ ROWS = [
         "partial(detection.tide.summarize, num_classes=2)",
         _errors,
         leading=False,
-        exempt=NAN | COUNTS,
+        exempt=NAN | COUNTS | SLOW,
     ),
 ]
