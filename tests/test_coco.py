@@ -2,18 +2,30 @@
 
 import contextlib
 import functools
-import hashlib
 import io
-import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from coco_reference import (
+    CLASSES,
+    IMAGES,
+    NEEDS_DATA,
+    ROWS,
+    TRUTHS,
+    B,
+    as_dicts,
+    found,
+    ours,
+    random_set,
+    real,
+    reference,
+    small,
+    truth,
+)
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
-from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from jaxiou import boxes, masks, metrics
@@ -21,169 +33,6 @@ from jaxiou.detection import COCOeval as OurCOCOeval
 from jaxiou.detection import coco, matching, packing, precision
 from jaxiou.detection.packing import Detections, GroundTruth, Images, Table
 from jaxiou.readers import coco as files
-
-DATA = Path(__file__).parents[2] / "shared" / "data" / "ap" / "coco_val2014_100"
-NEEDS_DATA = pytest.mark.skipif(not DATA.is_dir(), reason="shared/data is not here")
-
-IMAGES, ROWS, TRUTHS, CLASSES = 6, 24, 12, 3
-"""The padded shape of every small set, so that one program serves all."""
-
-B = [0.0, 0.0, 100.0, 100.0]
-
-
-def truth(box=B, image=0, label=0, **more):
-    area = more.pop("area", box[2] * box[3])
-    return {
-        "image_id": image,
-        "category_id": label,
-        "bbox": box,
-        "area": area,
-        "iscrowd": 0,
-        **more,
-    }
-
-
-def found(box=B, score=1.0, image=0, label=0):
-    return {"image_id": image, "category_id": label, "bbox": box, "score": score}
-
-
-def as_dicts(truths, detections, images=IMAGES, classes=CLASSES):
-    truths = [{"id": n + 1, **x} for n, x in enumerate(truths)]
-    names = [{"id": n, "name": str(n)} for n in range(classes)]
-    targets = {"images": [{"id": n} for n in range(images)], "categories": names}
-    return {**targets, "annotations": truths}, detections
-
-
-def small(truths, detections):
-    """One batch of the shape of all small sets."""
-    full, results = as_dicts(truths, detections)
-    table = files.from_dicts(full, results).table
-    sides = []
-    for rows, images, size in (
-        (table.detections, table.detection_images, ROWS),
-        (table.truths, table.truth_images, TRUTHS),
-    ):
-        places = np.array([np.sum(images[:n] == image) for n, image in enumerate(images)], int)
-
-        def padded(x, images=images, places=places, size=size):
-            out = np.zeros((IMAGES, size, *x.shape[1:]), x.dtype)
-            out[images, places] = x
-            return out
-
-        sides.append(jax.tree.map(padded, rows))
-    return Images(*sides, np.arange(IMAGES, dtype=np.int32))
-
-
-def ours(truths, detections, **options):
-    return coco.average_precision([small(truths, detections)], num_classes=CLASSES, **options)
-
-
-def reference(truths, detections, kind="bbox", images=IMAGES, use_classes=True, evaluator=COCOeval):
-    """pycocotools, run."""
-    targets, results = as_dicts(truths, detections, images)
-    with contextlib.redirect_stdout(io.StringIO()):
-        known = COCO()
-        known.dataset = targets
-        known.createIndex()
-        if results:
-            theirs = known.loadRes(json.loads(json.dumps(results)))
-        else:
-            theirs = COCO()
-            theirs.dataset = {**targets, "annotations": []}
-            theirs.createIndex()
-        run = evaluator(known, theirs, kind)
-        run.params.useCats = int(use_classes)
-        run.evaluate()
-        run.accumulate()
-        run.summarize()
-    return run
-
-
-def assert_same(result, run):
-    """Every bit."""
-    np.testing.assert_array_equal(result.curves.precision, run.eval["precision"])
-    np.testing.assert_array_equal(result.curves.recall, run.eval["recall"])
-    np.testing.assert_array_equal(result.curves.scores, run.eval["scores"])
-    np.testing.assert_array_equal(np.array(result.summary), run.stats)
-
-
-def random_set(seed):
-    """Boxes on a coarse grid, so that overlaps, scores and areas tie and lie on limits."""
-    rng = np.random.default_rng(seed)
-    truths, detections = [], []
-    fine = seed % 3 == 2
-
-    def box():
-        corner = rng.integers(0, 4, 2) * 8.0
-        size = rng.choice([4.0, 8.0, 16.0, 32.0, 96.0], 2)
-        b = np.concatenate([corner, size])
-        return (b + rng.normal(0, 0.7, 4).round(2) if fine else b).clip(0).tolist()
-
-    for image in range(IMAGES):
-        if rng.random() < 0.15:
-            continue
-        here = [
-            truth(
-                box(),
-                image,
-                int(rng.integers(0, CLASSES - (seed % 2))),
-                area=float(rng.choice([0, 512, 1024, 4000, 9216, 20000])),
-                iscrowd=int(rng.random() < 0.15),
-            )
-            for _ in range(rng.integers(0, 8))
-        ]
-        truths += here
-        for _ in range(rng.integers(0, 14)):
-            like = here[rng.integers(len(here))] if here and rng.random() < 0.7 else truth(box())
-            moved = np.array(like["bbox"]) + rng.integers(-1, 2, 4) * (2.0 if not fine else 1.37)
-            score = float(rng.integers(0, 6) / 5)
-            label = like["category_id"] if rng.random() < 0.8 else int(rng.integers(0, CLASSES))
-            detections.append(found(moved.clip(0).round(2).tolist(), score, image, label))
-    rng.shuffle(truths)
-    rng.shuffle(detections)
-    return truths, detections
-
-
-@pytest.mark.parametrize("seed", range(0, 220, 20))
-def test_random_sets_have_every_bit_of_pycocotools(seed):
-    """220 sets with ties, crowds, empty images and classes, and areas on the limits."""
-    for one in range(seed, seed + 20):
-        truths, detections = random_set(one)
-        assert_same(ours(truths, detections), reference(truths, detections))
-
-
-@pytest.mark.parametrize("seed", range(300, 320))
-def test_random_sets_without_classes_have_every_bit_of_pycocotools(seed):
-    truths, detections = random_set(seed)
-    run = reference(truths, detections, use_classes=False)
-    result = ours(truths, detections, class_agnostic=True)
-    assert_same(result, run)
-    np.testing.assert_array_equal(result.curves.precision.shape[2], 1)
-
-
-@functools.cache
-def real(kind):
-    expected = json.loads((DATA / "expected.json").read_text())
-    name = {"bbox": "instances_val2014_fakebbox100_results.json"}
-    name["segm"] = "instances_val2014_fakesegm100_results.json"
-    loaded = files.load(DATA / "instances_val2014_100.json", DATA / name[kind], kind=kind)
-    batches = packing.pack(loaded.table, overlaps=loaded.overlaps, batch_size=100)
-    return expected[f"{name[kind]}|{kind}"], loaded, batches
-
-
-@NEEDS_DATA
-@pytest.mark.parametrize("kind", ["bbox", "segm"])
-def test_real_images_have_every_bit_of_pycocotools(kind):
-    expected, loaded, batches = real(kind)
-    result = coco.average_precision(batches, num_classes=loaded.num_classes)
-    wanted = [float.fromhex(x) for x in expected["stats_hex"].values()]
-    np.testing.assert_array_equal(np.array(result.summary), wanted)
-    for name in ("precision", "recall"):
-        bits = np.ascontiguousarray(getattr(result.curves, name)).tobytes()
-        assert hashlib.sha256(bits).hexdigest() == expected[f"{name}_sha256"]
-    by_class = [expected["ap_per_class"][str(x)] for x in loaded.category_ids]
-    np.testing.assert_allclose(result.per_class, np.where(np.array(by_class) < 0, np.nan, by_class))
-
 
 # The traps of the protocol note: an input and its right value.
 
@@ -357,34 +206,6 @@ def test_a_nan_overlap_is_no_match_and_a_nan_score_comes_last():
 # Settings, and the class for scripts.
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_custom_settings_have_every_bit_of_pycocotools(seed):
-    truths, detections = random_set(seed)
-    thresholds, limits = (0.1, 0.35, 0.5, 0.77), (2, 3, 5)
-    areas, recalls = ((0.0, 1e10), (500.0, 1024.0)), (0.0, 0.123456789, 1 / 3, 0.5, 0.99)
-    targets, results = as_dicts(truths, detections)
-    with contextlib.redirect_stdout(io.StringIO()):
-        known = COCO()
-        known.dataset = targets
-        known.createIndex()
-        run = COCOeval(known, known.loadRes(results), "bbox")
-        run.params.iouThrs, run.params.recThrs = np.array(thresholds), np.array(recalls)
-        run.params.maxDets, run.params.areaRng = list(limits), [list(x) for x in areas]
-        run.params.areaRngLbl = ["all", "some"]
-        run.evaluate()
-        run.accumulate()
-    result = ours(
-        truths,
-        detections,
-        thresholds=thresholds,
-        area_ranges=areas,
-        max_detections=limits,
-        recalls=recalls,
-    )
-    for name in ("precision", "recall", "scores"):
-        np.testing.assert_array_equal(getattr(result.curves, name), run.eval[name])
-
-
 def test_more_than_32_thresholds_are_matched_in_groups():
     truths, detections = random_set(5)
     many = tuple(np.linspace(0.3, 0.95, 40).tolist())
@@ -502,21 +323,6 @@ def test_the_float32_mode_on_real_images_is_off_by_one_pair():
     in_order = jax.tree.map(lambda x: narrow(x[order]), batches[0])
     value = numbers(in_order, loaded.num_classes)
     assert float(value.ap) == pytest.approx(0.504234, abs=2e-6)
-
-
-def test_jit_in_float64_has_the_curves_of_the_exact_mode(x64):
-    truths, detections = random_set(2)
-    batch = small(truths, detections)
-
-    @jax.jit
-    def curves(batch):
-        matches = coco.evaluate(batch.detections, batch.truths)
-        return coco.accumulate(matches, num_classes=CLASSES)
-
-    got = jax.device_get(curves(batch))
-    wanted = ours(truths, detections).curves
-    for x, y in zip(got, wanted, strict=True):
-        np.testing.assert_array_equal(x, y)
 
 
 def test_the_exact_mode_leaves_a_program_in_float32_as_it_is():

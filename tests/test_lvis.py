@@ -15,6 +15,9 @@ from jaxiou.readers import lvis as files
 DATA = Path(__file__).parents[2] / "shared" / "data" / "ap" / "lvis_val_100"
 NEEDS_DATA = pytest.mark.skipif(not DATA.is_dir(), reason="shared/data is not here")
 
+pytestmark = pytest.mark.usefixtures("compiled_as_users_have_it")
+"""Bits, which fused multiply-adds would change."""
+
 IMAGES, ROWS, TRUTHS, CLASSES = 5, 24, 12, 6
 FREQUENCIES = ("r", "c", "f", "c", "f", "f")
 LIMIT = 12

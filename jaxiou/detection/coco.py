@@ -5,8 +5,9 @@
 
 This is the exact mode: twelve numbers equal to pycocotools' to the last bit, on the host and in
 float64. Inside `jit`, `evaluate` matches a batch of images, `accumulate` takes the matches of all
-of them, and `summarize` gives the numbers; in float32 an overlap within rounding of a threshold may
-fall to the other side of it.
+of them, and `summarize` gives the numbers. In float32 an overlap within rounding of a threshold may
+fall to the other side of it: of the 734 detections of cocoapi's sample one does, and AP is 0.504234
+in place of 0.504581; all else differs by 2e-6 at most.
 
 What holds here, and is pycocotools' rule:
 

@@ -146,10 +146,9 @@ def pack(
     if overlaps is not None and len(overlaps) != num_images:
         raise ValueError(f"overlaps must be {num_images} tables, got {len(overlaps)}")
 
-    # The work is that of a detection times that of a truth: more sizes pay off for one side only.
     batches = []
-    for d, of_d in _by_size(found.counts, np.arange(num_images), 4, 8, batch_size):
-        for g, some in _by_size(truths.counts, of_d, 2, 4, batch_size):
+    for d, of_d in _by_size(found.counts, np.arange(num_images), 8, batch_size):
+        for g, some in _by_size(truths.counts, of_d, 4, batch_size):
             # Images with as many truths next to each other: they keep each other waiting least.
             order = some[np.argsort(truths.counts[some], kind="stable")]
             size = max(1, min(batch_size, MOST_PAIRS // (d * max(g, d // 8))))
@@ -191,19 +190,19 @@ def _side(name: str, rows: Any, images: np.ndarray, num_images: int) -> _Side:
 
 
 def _by_size(
-    counts: np.ndarray, images: np.ndarray, factor: int, least: int, batch_size: int
+    counts: np.ndarray, images: np.ndarray, least: int, batch_size: int
 ) -> list[tuple[int, np.ndarray]]:
     """The images, in groups of one size each, which their counts are padded to.
 
-    Sizes are the greatest count, or that divided by powers of `factor`. What would not fill a batch
-    is padded to the next size: a batch more takes longer.
+    Sizes are the greatest count, or that divided by powers of four: each is a program to compile.
+    What would not fill a batch is padded to the next size: a batch more takes longer.
     """
     if not len(images):
         return []
     counts = counts[images]
     sizes = [-(-max(int(counts.max()), least) // least) * least]
     while sizes[0] > least:
-        sizes.insert(0, -(-sizes[0] // (factor * least)) * least)
+        sizes.insert(0, -(-sizes[0] // (4 * least)) * least)
     groups, waiting = [], np.zeros(len(images), bool)
     for low, size in zip([-1, *sizes], sizes, strict=False):
         waiting |= (counts > low) & (counts <= size)

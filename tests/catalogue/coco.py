@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 
-from catalogue.row import HOST, Row, box_pair, box_set
+from catalogue.row import HOST, TRANSFORMATIONS, Row, box_pair, box_set
 from jaxiou.detection import COCOeval
 from jaxiou.detection.matching import Matches
 from jaxiou.detection.packing import Detections, GroundTruth, Images, Table
@@ -115,6 +115,7 @@ KEPT |= dict.fromkeys(("bfloat16", "float16", "uint8", "int32", "x64"), "scores 
 KEPT["debug_nans"] = "scores are -inf where not valid, as stated"
 RATIOS = {"grad": "ratios of counts", "x64": "as wide as x64 has it: tests/test_coco.py"}
 RATIOS |= dict.fromkeys(("bfloat16", "float16", "uint8", "int32"), "scores keep their type")
+ONCE = dict.fromkeys(set(TRANSFORMATIONS) - {"jit", "retrace"}, "by the row of what it calls")
 FLAT = {"explicit mesh": "what all images have is sorted and scattered along one axis"}
 LOOPS = {"eager": "loops, operation by operation; tests/test_coco.py has them against plain ones"}
 TABLE = {"grad": "by `coco.box_iou`, whose table it is"}
@@ -128,7 +129,7 @@ ROWS = [
         "partial(detection.coco.accumulate, num_classes=2, recalls=(0.0, 0.5, 1.0))",
         _matches,
         leading=False,
-        exempt=RATIOS | LOOPS | FLAT,
+        exempt=ONCE,
     ),
     Row("detection.coco.summarize", _curves, leading=False, exempt=RATIOS),
     Row("detection.coco.box_iou", box_pair, (0, 1)),
@@ -151,12 +152,12 @@ ROWS = [
         leading=False,
         exempt=KEPT | {"explicit mesh": "the class of each is looked up in a table of classes"},
     ),
-    Row("detection.lvis.evaluate", _sides, exempt=KEPT | LOOPS),
+    Row("detection.lvis.evaluate", _sides, exempt=ONCE),
     Row(
         "partial(detection.lvis.accumulate, num_classes=2, recalls=(0.0, 0.5, 1.0))",
         _matches,
         leading=False,
-        exempt=RATIOS | LOOPS | FLAT,
+        exempt=ONCE,
     ),
     Row(
         "partial(detection.lvis.summarize, frequencies=('r', 'f'))",
