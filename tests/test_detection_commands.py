@@ -9,6 +9,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from jaxiou._commands import detection
 from jaxiou.cli import main
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "ap"
@@ -146,8 +147,13 @@ def test_open_images_with_and_without_its_challenge(open_images, capsys, tmp_pat
     report = tmp_path / "report.json"
     assert main(["open-images", truths, results, "--per-class", "--json", str(report)]) == 0
     assert "mAP at 0.5: 100.00" in capsys.readouterr().out
-    by_class = json.loads(report.read_text())["0.5"]["classes"]
-    assert by_class == {"cat": pytest.approx(1), "dog": None}
+    (at_half,) = json.loads(report.read_text())["thresholds"]
+    assert at_half["threshold"] == 0.5
+    assert at_half["mean"] == pytest.approx(1)
+    assert at_half["classes"] == [
+        {"id": "cat", "name": "cat", "ap": pytest.approx(1)},
+        {"id": "dog", "name": "dog", "ap": None},
+    ]
     command = ["open-images", truths, results, "--challenge"]
     assert main(command) == 2
     assert "--challenge needs --labels" in capsys.readouterr().err
@@ -183,6 +189,56 @@ def test_a_missing_folder_and_an_output_nowhere_are_exit_code_2(files, capsys, t
     assert "none" in capsys.readouterr().err
     assert main(["coco", *files(), "--json", str(tmp_path / "no" / "x.json")]) == 2
     assert "its folder does not exist" in capsys.readouterr().err
+
+
+def test_no_classes_and_outputs_that_cannot_be_written_are_exit_code_2(files, capsys, tmp_path):
+    truths, results = files({**TRUTHS, "categories": [], "annotations": []}, [])
+    assert main(["coco", truths, results]) == 2
+    assert "truths.json: has no classes" in capsys.readouterr().err
+    for path, reason in ((truths, "it is read"), (str(tmp_path / ("x" * 300)), "name too long")):
+        assert main(["coco", truths, results, "--json", path]) == 2
+        assert reason in capsys.readouterr().err
+    assert json.loads(Path(truths).read_text())["images"] == TRUTHS["images"]
+
+
+NAMES = ["$\\foo$", ":smile: [b]", "caf\xe9 \u65e5", "same", "same"]
+
+
+def test_class_names_are_shown_as_they_are(tmp_path, monkeypatch):
+    """On an output that has ASCII alone as well, and two classes may have one name."""
+    ids = [f"/m/{k}" for k in range(len(NAMES))]
+    rows = [f"x,{k},0.1,0.5,0.1,0.5" for k in ids]
+    classes = [f"{k},{name}" for k, name in zip(ids, NAMES, strict=True)]
+    contents = {
+        "truths.csv": [HEADER[:-1], *rows],
+        "results.csv": [f"{HEADER}Score", *(f"{row},0.5" for row in rows[1:])],
+        "classes.csv": classes,
+    }
+    for name, lines in contents.items():
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    truths, results, classes = (str(tmp_path / name) for name in contents)
+    report, picture = tmp_path / "report.json", tmp_path / "classes.PNG"
+    output = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr("sys.stdout", output)
+    command = ["open-images", truths, results, "--classes", classes, "--per-class"]
+    thresholds = ["--threshold", "0.5", "0.5000001"]
+    assert main([*command, *thresholds, "--json", str(report), "--plot", str(picture)]) == 0
+    output.flush()
+    printed = output.buffer.getvalue().decode("ascii")
+    for name in ("$\\foo$", ":smile: [b]", "caf\\xe9 \\u65e5", "AP at 0.5000001"):
+        assert name in printed
+    assert is_picture(picture)
+    for at in json.loads(report.read_text())["thresholds"]:
+        assert [x["id"] for x in at["classes"]] == ids
+        assert [x["ap"] for x in at["classes"]] == [0, 1, 1, 1, 1]
+
+
+def test_of_very_many_classes_a_picture_has_the_best_and_the_worst(tmp_path):
+    bars = [(f"class {k}", 1 - k / 9000) for k in range(9000)]
+    detection._plot_bars(tmp_path / "x.png", bars, "title")
+    assert is_picture(tmp_path / "x.png")
+    header = (tmp_path / "x.png").read_bytes()[16:24]
+    assert int.from_bytes(header[4:]) < 4000
 
 
 def test_without_truths_there_is_no_curve_to_draw(files, capsys, tmp_path):

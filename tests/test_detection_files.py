@@ -13,7 +13,7 @@ from pycocotools.cocoeval import COCOeval
 from scipy.ndimage import binary_erosion
 
 from jaxiou.detection.packing import pack
-from jaxiou.readers import FileError, coco, lvis, open_images, voc
+from jaxiou.readers import FileError, coco, kitti, lvis, open_images, voc
 
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "ap"
 needs_data = pytest.mark.skipif(not SHARED.exists(), reason="no shared data here")
@@ -457,6 +457,11 @@ MASK = {"image_id": 0, "category_id": 0, "score": 0.5}
         ([[1, 2, 3, 4, 5, 6, 7]], "has not x and y of three points or more"),
         ([[1, 2, 3, 4, 5, None]], "has something that is no finite number"),
         ([[1, 2, 3, 4, 5, float("nan")]], "has something that is no finite number"),
+        ([[1, 2, 3, 4, 5, 10**400]], "has something that is no finite number"),
+        ([[[1, 2], [3, 4], [5, 6], [7, 8], [9, 9], [0, 0]]], "something that is no finite number"),
+        ([[1, 2, 3, 4, 5, 241]], r"the coordinate 241, more than 240 pixels away from an image of"),
+        ([[-1e12, 2, 3, 4, 5, 6]], r"the coordinate -1e\+12, more than 240 pixels away"),
+        ({"size": [40, 60], "counts": [True, 2399]}, "the counts of the mask are no run lengths"),
         (5, "segmentation is neither polygons nor run lengths"),
     ],
 )
@@ -493,6 +498,56 @@ def test_masks_need_a_size_and_polygons_that_of_their_image():
     targets["images"] = [{"id": 0, "height": "40", "width": 60}]
     with pytest.raises(ValueError, match=r"images\[0\]: height and width are \['40', 60\]"):
         coco.from_dicts(targets, results, kind="segm")
+
+
+def test_polygons_may_reach_beyond_their_image_but_not_beyond_what_is_counted():
+    """pycocotools takes memory for each pixel of the outline, and far out it crashes."""
+    far = [{**MASK, "segmentation": [[-240, -240, 240, -240, 240, 240, -240, 240]]}]
+    targets, results = data_set([], far)
+    assert coco.from_dicts(targets, results, kind="segm").table.detections.areas == [40 * 60]
+    targets["images"] = [{"id": 0, "height": 2**30, "width": 1}]
+    results = [{**MASK, "segmentation": [[0, 0, 1, 0, 1, 2**29]]}]
+    with pytest.raises(ValueError, match=r"results\[0\]: .*more than 1048576 pixels away"):
+        coco.from_dicts(targets, results, kind="segm")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"score": 10**400}, "score is 1000.*, which is not finite"),
+        ({"score": 10**5000}, "score is of type int, which is not finite"),
+        ({"bbox": [1, 2, 10**400, 4]}, "bbox is .*, which is not finite"),
+        ({"score": True}, "score is True, no number"),
+        ({"bbox": [1, 2, 3, True]}, "bbox is .*, not 4 numbers"),
+    ],
+)
+def test_integers_that_no_float_holds_and_flags_are_no_numbers(changes, reason):
+    results = [{**RESULT, "score": 0.5}, {**RESULT, **changes}]
+    with pytest.raises(ValueError, match=rf"results\[1\]: {reason}"):
+        coco.from_dicts(*data_set([TRUTH], results))
+    results = [{**RESULT, "score": 2**70, "bbox": [0, 0, 2**70, 1]}]
+    table = coco.from_dicts(*data_set([TRUTH], results)).table
+    assert table.detections.scores.tolist() == [2.0**70]
+    assert table.detections.areas.tolist() == [2.0**70]
+
+
+def test_what_names_no_record_elsewhere_names_it_here(tmp_path):
+    truths = write(tmp_path / "truths.json", data_set([TRUTH], [])[0])
+    digits = write(tmp_path / "digits.json", f"[{'1' * 5000}]")
+    with pytest.raises(FileError, match=r"digits\.json: is not JSON: .*digits"):
+        coco.load(truths, digits)
+    with pytest.raises(FileError, match="cannot be read"):
+        coco.load("\0", digits)
+    crowd = {**TRUTH, "iscrowd": "no"}
+    with pytest.raises(ValueError, match=r"annotations\[0\]: iscrowd is 'no', neither 0 nor 1"):
+        coco.from_dicts(*data_set([crowd], []))
+    points = {"image_id": 0, "category_id": 0, "score": 0.5, "keypoints": [1, 2, 2, 4, 5]}
+    with pytest.raises(ValueError, match=r"results\[0\]: keypoints has 5 numbers, not three for e"):
+        coco.from_dicts(*data_set([], [points]), kind="keypoints")
+    targets, _ = data_set([], [])
+    targets["images"] = [{"id": float("nan")}]
+    with pytest.raises(ValueError, match=r"images\[0\]: id is nan, which is not finite"):
+        coco.from_dicts(targets, [])
 
 
 def test_keypoints_must_be_as_many_as_sigmas():
@@ -687,11 +742,45 @@ def test_bad_voc_results_are_named(tmp_path, name, text, reason):
         ),
         (voc_object(box=(1, "", 3, 4)), r"a\.xml: object 1: bndbox is .*, not four finite numbers"),
         (voc_object(extra="<difficult>2</difficult>"), "difficult is '2', neither 0 nor 1"),
+        (voc_object(box=(5, 2, 4, 4)), r"a\.xml: object 1: bndbox is .*, which is inverted"),
     ],
 )
 def test_bad_voc_truths_are_named(tmp_path, objects, reason):
     with pytest.raises(FileError, match=reason):
         voc.load(voc_folder(tmp_path, a=objects), [])
+
+
+@pytest.mark.parametrize("encoding", ["foo", "shift_jis"])
+def test_an_encoding_that_cannot_be_read_is_named(tmp_path, encoding):
+    write(tmp_path / "a.xml", f'<?xml version="1.0" encoding="{encoding}"?><annotation/>')
+    with pytest.raises(FileError, match=r"a\.xml: is no XML: .*encoding"):
+        voc.load(tmp_path, [])
+
+
+def test_voc_results_of_images_that_do_not_count_are_left_out(tmp_path):
+    folder = voc_folder(tmp_path, a=voc_object(), b="", c_cat="")
+    files = [
+        write(tmp_path / "a.txt", "cat 0.5 1 2 3 4"),
+        write(tmp_path / "b.txt", "whatever"),
+        write(tmp_path / "c_cat.txt", "whatever"),
+        write(tmp_path / "det_cat.txt", "b 0.25 1 2 3 4\na 0.75 1 2 3 4\n"),
+    ]
+    table = voc.load(folder, files, images=["a"]).table
+    assert table.detections.scores.tolist() == [0.5, 0.75]
+    paths = write(tmp_path / "paths.txt", f"../{tmp_path.name}/a\n")
+    with pytest.raises(FileError, match=r"paths\.txt: '.*/a' is a path, no name of an image"):
+        voc.load(folder, files, images=paths)
+    with pytest.raises(FileError, match=r"line 1: image 'z' is not known"):
+        voc.load(folder, [write(tmp_path / "cat.txt", "z 0.25 1 2 3 4")], images=["a"])
+
+
+def test_names_that_are_too_long_are_named(tmp_path):
+    long = tmp_path / ("x" * 300)
+    for files in ((long, tmp_path), (voc_folder(tmp_path, a=""), long)):
+        with pytest.raises(FileError, match="xxx: "):
+            voc.load(*files)
+    with pytest.raises(FileError, match="xxx: "):
+        kitti.find(long, tmp_path)
 
 
 def test_folders_and_files_of_voc_must_be_there(tmp_path):
@@ -822,7 +911,15 @@ def test_other_bad_open_images_files_are_named(tmp_path):
     labels = csv_file(tmp_path / "labels.csv", "ImageID,LabelName,Confidence", "b,/m/cat,0.7")
     with pytest.raises(FileError, match=r"labels\.csv: line 2: Confidence is 0\.7, neither 0 nor "):
         open_images.load(truths, found, labels=labels)
-    for tree in ("{}", "[]", '{"LabelName": "a", "Subcategory": 3}'):
+    twice = csv_file(tmp_path / "twice.csv", f"{TRUTH_HEADER},XMin")
+    with pytest.raises(FileError, match=r"twice\.csv: has the column 'XMin' twice"):
+        open_images.load(twice, found)
+    long = write(tmp_path / "long.csv", "x" * 2**18)
+    for option in ("classes", "images"):
+        with pytest.raises(FileError, match=r"long\.csv: is no CSV: field larger than"):
+            open_images.load(truths, found, **{option: long})
+    names = ('{"LabelName": 5}', '{"LabelName": "a", "Subcategory": [{"LabelName": ["b"]}]}')
+    for tree in ("{}", "[]", '{"LabelName": "a", "Subcategory": 3}', *names):
         with pytest.raises(FileError, match=r"tree\.json: is no tree of LabelName and Subcategory"):
             open_images.load(truths, found, hierarchy=write(tmp_path / "tree.json", tree))
 

@@ -323,6 +323,18 @@ def test_a_box_of_two_classes_is_taken_for_the_one_that_scores_higher():
     ]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_scores_may_be_integers_of_which_none_is_the_negative(dtype):
+    """Two detections fit one truth, and that of the higher score takes it, which 0 does not."""
+    there, labels = jnp.ones(2, bool), jnp.array([1, 0])
+    regions = jnp.array([[0.0, 0.0, 2.0, 2.0]] * 2)
+    least = np.iinfo(dtype).min
+    found = Detections(regions, jnp.asarray(np.array([least, 5], dtype)), labels, there)
+    truths = GroundTruth(regions[:1], labels[1:], there[:1])
+    matrix = confusion_matrix(found, truths, num_classes=2, score=-1000)
+    assert matrix.tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
+
+
 def test_score_and_threshold_are_limits_that_are_reached():
     found, truth = (
         dets(boxes_at(0, 40), [0.25, 0.125], [0, 0]),

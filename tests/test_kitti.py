@@ -776,7 +776,7 @@ def test_a_bad_label_file_is_named(folders):
 def test_files_that_do_not_belong_together_are_named(folders):
     with pytest.raises(FileError, match="nowhere: does not exist"):
         reader.find(folders / "gt", folders / "nowhere")
-    with pytest.raises(FileError, match=r"000000\.txt: is not a folder"):
+    with pytest.raises(FileError, match=r"000000\.txt: is no folder"):
         reader.find(folders / "gt" / "000000.txt", folders / "det")
     (folders / "empty").mkdir()
     with pytest.raises(FileError, match=r"empty: has no <image>\.txt"):

@@ -385,6 +385,13 @@ def test_errors_name_the_argument():
         jax.jit(lambda b: open_images.average_precision([b], num_classes=2))(batch)
     with pytest.raises(ValueError, match=r"^ancestors must have shape \[K, K\], got \[5, 4\]"):
         open_images.expand_hierarchy(table_of([], []), ancestors=ABOVE[:, :4])
+    for shape in ((IMAGES, CLASSES - 1), (IMAGES - 1, CLASSES), (CLASSES,)):
+        with pytest.raises(ValueError, match=r"^verified must "):
+            open_images.average_precision(
+                [batch], num_classes=CLASSES, verified=np.ones(shape, bool)
+            )
+    with pytest.raises(TypeError, match=r"^verified must be boolean"):
+        open_images.average_precision([batch], num_classes=CLASSES, verified=np.ones((5, 3)))
     with pytest.raises(TypeError, match=r"^verified must be boolean"):
         open_images.keep_verified(
             batch.detections, batch.truths, verified=jnp.zeros((IMAGES, CLASSES))

@@ -11,11 +11,14 @@ from jaxiou._commands import shared
 from jaxiou._commands.shared import number, percent
 from jaxiou.detection import _drop_in, _summaries, coco, lvis, open_images, packing, voc
 from jaxiou.detection.precision import RECALLS, Curves
-from jaxiou.readers import LoadedDetections
+from jaxiou.readers import FileError, LoadedDetections
 from jaxiou.readers import coco as coco_files
 from jaxiou.readers import lvis as lvis_files
 from jaxiou.readers import open_images as open_images_files
 from jaxiou.readers import voc as voc_files
+
+MOST_BARS = 80
+"""In a picture."""
 
 
 def add_to(commands: Any) -> None:
@@ -37,11 +40,20 @@ def _command(
     return command.add_argument
 
 
-def _evaluated(read: Callable[[], LoadedDetections], evaluate: Callable[..., Any]) -> Any:
+def _evaluated(
+    options: argparse.Namespace,
+    read: Callable[[], LoadedDetections],
+    evaluate: Callable[..., Any],
+) -> Any:
     """What was read, and its evaluation, with a bar."""
+
+    def evaluated() -> Any:
+        if not done[0].num_classes:
+            raise FileError(options.targets, "has no classes")
+        return evaluate(done[0])
+
     done: list[Any] = []
-    steps = (read, lambda: evaluate(done[0]))
-    for step in shared.progress(steps, "reading and matching"):
+    for step in shared.progress((read, evaluated), "reading and matching"):
         done.append(step())
     return done
 
@@ -86,12 +98,14 @@ def _run_coco(options: argparse.Namespace) -> None:
             batches, num_classes=loaded.num_classes, class_agnostic=options.class_agnostic
         )
 
-    loaded, result = _evaluated(read, evaluate)
-    names = ["all classes"] if options.class_agnostic else loaded.category_names
+    loaded, result = _evaluated(options, read, evaluate)
+    classes = list(zip(loaded.category_ids, loaded.category_names, strict=True))
+    if options.class_agnostic:
+        classes = [(None, "all classes")]
     limits = coco.KEYPOINT_MAX_DETECTIONS if keypoints else coco.MAX_DETECTIONS
     for name, value in result.summary._asdict().items():
         print(_coco_line(name, float(value), limits))
-    _finish(console, options, names, result)
+    _finish(console, options, classes, result)
 
 
 def _coco_line(name: str, value: float, limits: tuple[int, ...]) -> str:
@@ -149,10 +163,11 @@ def _run_lvis(options: argparse.Namespace) -> None:
             batches, num_classes=loaded.num_classes, frequencies=loaded.frequencies
         )
 
-    loaded, result = _evaluated(read, evaluate)
+    loaded, result = _evaluated(options, read, evaluate)
     for name, value in result.summary._asdict().items():
         print(_lvis_line(name, float(value), options.max_detections))
-    _finish(console, options, loaded.category_names, result)
+    classes = list(zip(loaded.category_ids, loaded.category_names, strict=True))
+    _finish(console, options, classes, result)
 
 
 def _lvis_line(name: str, value: float, limit: int) -> str:
@@ -168,20 +183,20 @@ def _lvis_line(name: str, value: float, limit: int) -> str:
     )
 
 
-def _finish(console: Any, options: argparse.Namespace, names: list[str], result: Any) -> None:
+def _finish(
+    console: Any, options: argparse.Namespace, classes: Sequence[tuple[Any, str]], result: Any
+) -> None:
     """What COCO and LVIS have in common once their numbers are shown."""
     fifty = _summaries.per_class(_at(result.curves, 0.5))
     seventy_five = _summaries.per_class(_at(result.curves, 0.75))
-    if options.per_class:
-        columns = {"AP": result.per_class, "AP50": fifty, "AP75": seventy_five}
-        _show_classes(console, names, columns)
+    columns = (("AP", result.per_class), ("AP50", fifty), ("AP75", seventy_five))
     if options.json:
         summary = {name: float(x) for name, x in result.summary._asdict().items()}
-        classes = [
-            {"name": name, "ap": number(x), "ap50": number(y), "ap75": number(z)}
-            for name, x, y, z in zip(names, result.per_class, fifty, seventy_five, strict=True)
+        rows = [
+            {"id": key, "name": name, **{k.lower(): number(x[row]) for k, x in columns}}
+            for row, (key, name) in enumerate(classes)
         ]
-        shared.write_json(options.json, {**summary, "classes": classes})
+        shared.write_json(options.json, {**summary, "classes": rows})
     if options.plot:
         precision = result.curves.precision[:, :, :, 0, -1]
         present = (precision > -1).all(axis=(0, 1))
@@ -193,6 +208,8 @@ def _finish(console: Any, options: argparse.Namespace, names: list[str], result:
             for threshold, mean in zip(coco.THRESHOLDS, means, strict=True)
         }
         _plot(options.plot, lines, f"mean over {present.sum()} classes")
+    if options.per_class:
+        _show_classes(console, [name for _, name in classes], columns)
 
 
 def _at(curves: Curves, threshold: float) -> Curves:
@@ -311,40 +328,52 @@ def _run_by_class(
     """What VOC and Open Images have in common: a mean over classes at each threshold."""
     console = shared.console()
     shared.check_outputs(options)
-    loaded, result = _evaluated(read, evaluate)
-    for threshold, mean in zip(thresholds, result.mean, strict=True):
-        print(f"mAP at {threshold:g}: {percent(mean)}")
-    names = loaded.category_names
-    if options.per_class:
-        columns = {f"AP at {t:g}": x for t, x in zip(thresholds, result.by_class, strict=True)}
-        _show_classes(console, names, columns)
+    loaded, result = _evaluated(options, read, evaluate)
+    ids, names = loaded.category_ids, loaded.category_names
+    titles = [f"AP at {_shortest(threshold)}" for threshold in thresholds]
+    for title, mean in zip(titles, result.mean, strict=True):
+        print(f"m{title}: {percent(mean)}")
     if options.json:
-        report = {
-            f"{threshold:g}": {
+        # Lists, as two classes may have one name.
+        report = [
+            {
+                "threshold": threshold,
                 "mean": number(mean),
-                "classes": {name: number(x) for name, x in zip(names, by_class, strict=True)},
+                "classes": [
+                    {"id": key, "name": name, "ap": number(x)}
+                    for key, name, x in zip(ids, names, by_class, strict=True)
+                ],
             }
             for threshold, mean, by_class in zip(
                 thresholds, result.mean, result.by_class, strict=True
             )
-        }
-        shared.write_json(options.json, report)
+        ]
+        shared.write_json(options.json, {"thresholds": report})
     if options.plot:
         first = result.by_class[0]
-        order = [k for k in np.argsort(-np.nan_to_num(first, nan=-1)) if first[k] == first[k]]
-        bars = {names[k]: float(first[k]) for k in order}
-        _plot_bars(options.plot, bars, f"AP at {thresholds[0]:g}, mean {percent(result.mean[0])} %")
+        order = np.argsort(-np.nan_to_num(first, nan=-1), kind="stable")
+        bars = [(names[k], float(first[k])) for k in order if first[k] == first[k]]
+        _plot_bars(options.plot, bars, f"{titles[0]}, mean {percent(result.mean[0])} %")
+    if options.per_class:
+        _show_classes(console, names, list(zip(titles, result.by_class, strict=True)))
 
 
-def _show_classes(console: Any, names: list[str], columns: dict[str, np.ndarray]) -> None:
-    from rich.markup import escape
+def _shortest(threshold: float) -> str:
+    text = f"{threshold:g}"
+    return text if float(text) == threshold else repr(threshold)
+
+
+def _show_classes(
+    console: Any, names: Sequence[str], columns: Sequence[tuple[str, np.ndarray]]
+) -> None:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table("class", *columns, box=None)
+    table = Table("class", *(title for title, _ in columns), box=None)
     for column in table.columns[1:]:
         column.justify = "right"
-    for row, name in enumerate(names):
-        table.add_row(escape(str(name)), *(percent(x[row]) for x in columns.values()))
+    for row, name in enumerate(names):  # a Text, in which nothing is markup or an emoji
+        table.add_row(Text(shared.printable(name)), *(percent(x[row]) for _, x in columns))
     console.print(table)
 
 
@@ -359,10 +388,18 @@ def _plot(path: Path, lines: dict[str, tuple[Any, Any]], title: str) -> None:
     shared.save(figure, path)
 
 
-def _plot_bars(path: Path, bars: dict[str, float], title: str) -> None:
+def _plot_bars(path: Path, bars: list[tuple[str, float]], title: str) -> None:
+    """Bars from top to bottom, by falling length; of too many the longest and the shortest."""
+    if len(bars) > MOST_BARS:
+        half = MOST_BARS // 2
+        title += f"\nthe {half} best and the {half} worst of {len(bars)} classes"
+        bars = bars[:half] + bars[-half:]
     figure = shared.figure(figsize=(6.4, 1.2 + 0.22 * max(len(bars), 1)))
     axes = figure.add_subplot()
-    axes.barh(list(bars), list(bars.values()))
+    places = range(len(bars))
+    axes.barh(places, [value for _, value in bars])
+    names = [name.encode("utf-8", "backslashreplace").decode() for name, _ in bars]
+    axes.set_yticks(places, names, parse_math=False)  # a $ is one
     axes.invert_yaxis()
     axes.set(xlabel="average precision", xlim=(0, 1), title=title)
     axes.grid(alpha=0.3, axis="x")

@@ -3,6 +3,9 @@
 import argparse
 import json
 import math
+import os
+import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,14 +22,28 @@ def add_outputs(command: argparse.ArgumentParser, json_help: str, plot_help: str
 
 def check_outputs(options: argparse.Namespace) -> None:
     """Raises FileError before the work is done, not after."""
-    for path in filter(None, (options.json, options.plot)):
-        if not path.parent.is_dir():
+    outputs = [path for path in (options.json, options.plot) if path]
+    inputs = [
+        x
+        for name, x in vars(options).items()
+        if isinstance(x, Path) and name not in ("json", "plot")
+    ]
+    for path in outputs:
+        if not os.path.isdir(path.parent):
             raise FileError(path, "cannot be written: its folder does not exist")
-        if path.is_dir():
+        if os.path.isdir(path):
             raise FileError(path, "cannot be written: it is a folder")
+        try:
+            path.stat()
+        except FileNotFoundError:
+            continue
+        except OSError as error:  # a name that is too long, for one
+            raise FileError(path, f"cannot be written: {error.strerror}") from error
+        if any(os.path.exists(x) and path.samefile(x) for x in inputs):
+            raise FileError(path, "cannot be written: it is read")
     if options.plot:
         known = figure().canvas.get_supported_filetypes()
-        if options.plot.suffix[1:] not in known:
+        if _kind(options.plot) not in known:
             raise FileError(options.plot, f"must end in one of {', '.join(sorted(known))}")
 
 
@@ -44,6 +61,12 @@ def number(x: Any) -> float | None:
 
 def percent(x: Any) -> str:
     return "-" if x is None or math.isnan(x) else f"{100 * x:.2f}"
+
+
+def printable(text: Any) -> str:
+    """As standard output can encode it: what it cannot becomes an escape such as `\\xe9`."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return str(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def console() -> Any:
@@ -78,6 +101,14 @@ def figure(**options: Any) -> Any:
 
 def save(picture: Any, path: Path) -> None:
     try:
-        picture.savefig(path, dpi=150)
+        with warnings.catch_warnings():
+            # A letter that the font lacks is a box in the picture, and no news.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            picture.savefig(path, dpi=150, format=_kind(path))
     except (OSError, ValueError) as error:
         raise FileError(path, f"cannot be written: {error}") from error
+
+
+def _kind(path: Path) -> str:
+    """Of a picture, by the end of its name."""
+    return path.suffix[1:].lower()

@@ -302,7 +302,8 @@ def average_precision(
       `AveragePrecision` in NumPy and float64, whether x64 is on or not.
 
     Raises:
-      TypeError: inside of `jit`.
+      TypeError: inside of `jit`, or `verified` that is not boolean.
+      ValueError: `verified` of another shape.
 
     At the edges:
       As for the functions above, whose counts these are.
@@ -325,6 +326,19 @@ def average_precision(
         "overlap": overlap,
         "group_overlap": group_overlap,
     }
+
+    _exact.refuse_tracers(batches=batches, verified=verified)
+    if verified is not None:
+        total = num_images or 0
+        if num_images is None:
+            highest = (np.asarray(batch.indices).max(initial=-1) for batch in batches)
+            total = max((int(x) + 1 for x in highest), default=0)
+        _checks.is_array("verified", verified)
+        if verified.dtype != np.bool_:
+            raise TypeError(f"verified must be boolean, got dtype {verified.dtype}")
+        # There may be rows for images behind the last one of the batches.
+        shape = (max(total, *verified.shape[:1], 0), num_classes)
+        _checks.exact_shape("verified", verified, shape, "images, classes")
 
     def matched(batch: Images) -> Matches:
         found = batch.detections

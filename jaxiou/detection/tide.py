@@ -32,7 +32,7 @@ from jaxiou._compiled import compiled
 from jaxiou._histogram import classes_or
 from jaxiou._typing import ArrayLike
 from jaxiou.detection import _exact
-from jaxiou.detection.diagnosis import may_excuse, over_images, split, table_of_all
+from jaxiou.detection._across_classes import may_excuse, over_images, split, table_of_all
 from jaxiou.detection.matching import ranks_by_score, sort_keys
 from jaxiou.detection.packing import Detections, GroundTruth, Images
 from jaxiou.pairing import Overlap

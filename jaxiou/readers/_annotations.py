@@ -94,6 +94,9 @@ class Annotated:
     def _extents(self) -> Float64[np.ndarray, " results"]:
         points = self.results.column("keypoints")
         size = len(points[0]) if points and _is_filled(points[0]) else 3
+        if size % 3:
+            reason = f"keypoints has {size} numbers, not three for each point"
+            self.results.refuse(0, reason)
         values = self.results.finite("keypoints", points, size)
         x, y = values[:, 0::3], values[:, 1::3]
         return (x.max(axis=1) - x.min(axis=1)) * (y.max(axis=1) - y.min(axis=1))

@@ -1,7 +1,9 @@
 """What all readers of detections share: what they return, and records of a file, checked."""
 
 import gc
+import itertools
 import json
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,13 +100,16 @@ class Records:
             array = np.array(values)
         except ValueError:  # rows of different lengths
             array = np.zeros(0)
-        if array.dtype.kind not in "iuf" or array.shape != shape:
+        flat = values if size is None else itertools.chain.from_iterable(values)
+        if array.dtype.kind not in "iuf" or array.shape != shape or _has_flags(flat):
             for place, value in enumerate(values):
                 if size is None and not _is_number(value):
                     self.refuse(place, f"{key} is {short(value)}, no number")
                 if size is not None and not _are_numbers(value, size):
                     self.refuse(place, f"{key} is {short(value)}, not {size} numbers")
-            array = np.array([list(x) for x in values] if size else values, np.float64)
+            # Integers too large for NumPy's own types, or for any float, are here as well.
+            rows = [[_float(x) for x in np.ravel(np.array(row, object))] for row in values]
+            array = np.array(rows).reshape(shape)
         array = array.astype(np.float64, copy=False)
         if not np.isfinite(array).all():
             wrong = ~np.isfinite(array).reshape(len(values), -1).all(axis=1)
@@ -115,10 +120,14 @@ class Records:
     def flags(self, key: str) -> Bool[np.ndarray, " rows"]:
         """Whether a field is there, and neither 0 nor false."""
         try:
-            return np.fromiter((bool(row.get(key, 0)) for row in self.rows), bool, len(self))
+            values = [row.get(key, 0) for row in self.rows]
         except AttributeError:
             self.column(key)
             raise
+        for place, value in enumerate(values):
+            if not isinstance(value, int | float | np.number | np.bool_ | None):
+                self.refuse(place, f"{key} is {short(value)}, neither 0 nor 1")
+        return np.fromiter(map(bool, values), bool, len(self))
 
     def places(self, key: str, known: Mapping[Any, int], where: str) -> Int32[np.ndarray, " rows"]:
         """The places of the ids in a field; `where` says what they are places in."""
@@ -137,6 +146,8 @@ class Records:
         for place, value in enumerate(values):
             if not isinstance(value, str | int | float | np.number):
                 self.refuse(place, f"id is {short(value)}, neither a number nor a string")
+            if isinstance(value, float) and not math.isfinite(value):
+                self.refuse(place, f"id is {value}, which is not finite")
         return sorted(set(values), key=lambda value: (isinstance(value, str), value))
 
 
@@ -148,7 +159,7 @@ def parse(path: str | Path) -> Any:
     gc.disable()
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # integers of too many digits among them
         raise FileError(path, f"is not JSON: {error}") from error
     finally:
         if collected:
@@ -161,8 +172,20 @@ def content(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except FileNotFoundError as error:
         raise FileError(path, "does not exist") from error
-    except OSError as error:
-        raise FileError(path, f"cannot be read: {error.strerror}") from error
+    except (OSError, ValueError) as error:  # no path has the character 0
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(path, f"cannot be read: {reason}") from error
+
+
+def check_folder(path: Path) -> None:
+    """Raises FileError if it is no folder."""
+    try:
+        if path.is_dir():
+            return
+        reason = "is no folder" if path.exists() else "does not exist"
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        reason = f"cannot be read: {error.strerror}"
+    raise FileError(path, reason)
 
 
 def text_of(path: str | Path) -> str:
@@ -257,6 +280,24 @@ def _are_numbers(values: Any, size: int) -> bool:
     return is_list and len(values) == size and all(_is_number(value) for value in values)
 
 
+def _has_flags(values: Iterable[Any]) -> bool:
+    """Whether there is a bool, which NumPy takes for a number among numbers."""
+    try:
+        return not {bool, np.bool_}.isdisjoint(set(map(type, values)))
+    except TypeError:  # rows that are no lists
+        return True
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 def short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        text = f"of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."

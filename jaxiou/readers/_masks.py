@@ -20,6 +20,13 @@ Code = dict[str, Any]
 BLOCK = 2**10
 """Masks whose run lengths are checked at once, so that it takes little memory."""
 
+FARTHEST = 4
+"""In longer sides of its image, how far from (0, 0) a point of a polygon may lie. pycocotools walks
+along the outline pixel by pixel, and takes memory for each step, whatever the image is."""
+
+FARTHEST_OF_ALL = 2**20
+"""In pixels. Far beyond, 32 bits do not hold what pycocotools computes."""
+
 MOST_DIGITS = 7
 """Of a number in compressed run lengths: 35 bits, more than any image has pixels."""
 
@@ -144,7 +151,7 @@ def codes(records: Records, images: np.ndarray, sizes: dict[int, tuple[int, int]
         elif isinstance(value, list | tuple):
             if size is None:
                 records.refuse(row, "has polygons, but its image has no height and width")
-            code = mask.merge(mask.frPyObjects(_polygons(records, row, value), *size))
+            code = mask.merge(mask.frPyObjects(_polygons(records, row, value, size), *size))
         else:
             records.refuse(row, "segmentation is neither polygons nor run lengths")
         found.append(code)
@@ -172,7 +179,8 @@ def size_of(height: Any, width: Any) -> tuple[int, int] | None:
 
 def _check_counts(records: Records, row: int, counts: Any, size: tuple[int, int]) -> None:
     whole = isinstance(counts, list | tuple) and all(
-        isinstance(count, int | np.integer) and count >= 0 for count in counts
+        isinstance(count, int | np.integer) and not isinstance(count, bool) and count >= 0
+        for count in counts
     )
     if not whole:
         records.refuse(row, "the counts of the mask are no run lengths")
@@ -181,7 +189,9 @@ def _check_counts(records: Records, row: int, counts: Any, size: tuple[int, int]
         records.refuse(row, f"the mask has {total} pixels in its runs, not {pixels}")
 
 
-def _polygons(records: Records, row: int, value: Sequence[Any]) -> list[list[float]]:
+def _polygons(
+    records: Records, row: int, value: Sequence[Any], size: tuple[int, int]
+) -> list[list[float]]:
     if not value:
         records.refuse(row, "segmentation has no polygon")
     for place, polygon in enumerate(value):
@@ -192,11 +202,15 @@ def _polygons(records: Records, row: int, value: Sequence[Any]) -> list[list[flo
     flat = [x for polygon in value for x in polygon]
     try:
         array = np.array(flat)
-        finite = array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
+        finite = array.dtype.kind in "iuf" and array.ndim == 1 and bool(np.isfinite(array).all())
     except ValueError:
         finite = False
     if not finite:
         records.refuse(row, "a polygon of segmentation has something that is no finite number")
+    bound = min(FARTHEST * max(size), FARTHEST_OF_ALL)
+    for point in array[(array < -bound) | (array > bound)][:1]:
+        reason = f"{point:g}, more than {bound} pixels away from an image of {list(size)}"
+        records.refuse(row, f"a polygon of segmentation has the coordinate {reason}")
     return [list(polygon) for polygon in value]
 
 

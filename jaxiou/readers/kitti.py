@@ -5,6 +5,7 @@ rotation`, in results with a score behind. Boxes are in pixels; the rest is in m
 in the frame of the camera, y down, with (x, y, z) in the middle of a cuboid's bottom.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from jaxtyping import Float, Int, Int32
 from jaxiou.cuboids import from_kitti
 from jaxiou.detection import _exact
 from jaxiou.detection.kitti import TYPES, Detections, GroundTruth, Table
-from jaxiou.readers import _tracks
+from jaxiou.readers import _detections, _tracks
 from jaxiou.readers._errors import FileError
 
 __all__ = ["read", "find", "pack", "load", "Objects", "NO_ANGLE", "NO_PLACE"]
@@ -151,9 +152,8 @@ def find(
     """
     targets, predictions = Path(targets), Path(predictions)
     for folder in (targets, predictions):
-        if not folder.is_dir():
-            raise FileError(folder, "is not a folder" if folder.exists() else "does not exist")
-    if not any(predictions.glob("*.txt")) and (predictions / "data").is_dir():
+        _detections.check_folder(folder)
+    if not any(predictions.glob("*.txt")) and os.path.isdir(predictions / "data"):
         predictions = predictions / "data"
     truths, found = ({path.stem for path in x.glob("*.txt")} for x in (targets, predictions))
     names = truths if images is None else {name for _, name in _tracks.lines_of(images)}

@@ -57,10 +57,10 @@ def load(
       labels are those of the files, not yet copied to them.
 
     Raises:
-      FileError: if a file is missing or no CSV or JSON, lacks a column, or has a row with another
-        number of fields, an image or a class that there is not, something that is no finite number,
-        an inverted box, a flag that is neither 0 nor 1, or a confidence that is neither. The text
-        gives the line.
+      FileError: if a file is missing or no CSV or JSON, lacks a column or has it twice, or has a
+        row with another number of fields, an image or a class that there is not, something that is
+        no finite number, an inverted box, a flag that is neither 0 nor 1, or a confidence that is
+        neither. The text gives the line.
 
     Example:
       >>> import tempfile
@@ -163,6 +163,9 @@ def _table(path: str | Path) -> _Table:
         if "ImageID" not in header:
             raise FileError(path, "has no column 'ImageID'")
         wanted = [name for name in header if name in COLUMNS]
+        for name in wanted:
+            if wanted.count(name) > 1:
+                raise FileError(path, f"has the column {name!r} twice")
         pick = operator.itemgetter(0, *map(header.index, wanted))  # of one it gives no tuple
         for row in reader:
             if len(row) == len(header):
@@ -186,10 +189,10 @@ def _classes(
         if tree is not None:
             found.update(name for name, above in _nodes(tree) if above)
         return sorted(found), sorted(found)
-    names = _detections.names(classes)
     if not isinstance(classes, str | Path):
+        names = _detections.names(classes)
         return names, list(names)
-    rows = [row for row in csv.reader(names) if row[0] != "LabelName"]
+    rows = [row for row in _rows(classes) if row[0] != "LabelName"]
     described = {row[0]: row[1] if len(row) > 1 else row[0] for row in rows}
     return list(described), list(described.values())
 
@@ -197,10 +200,17 @@ def _classes(
 def _images(images: str | Path | Sequence[str] | None, tables: Sequence[_Table]) -> list[str]:
     if images is None:
         return sorted({name for table in tables for name in table.column("ImageID")})
-    names = _detections.names(images)
     if isinstance(images, str | Path):
-        names = [row[0] for row in csv.reader(names) if row[0] != "ImageID"]
-    return sorted(set(names))
+        return sorted({row[0] for row in _rows(images)} - {"ImageID"})
+    return sorted(set(_detections.names(images)))
+
+
+def _rows(path: str | Path) -> list[list[str]]:
+    """The rows of a CSV file without header."""
+    try:
+        return list(csv.reader(_detections.names(path)))
+    except csv.Error as error:
+        raise FileError(path, f"is no CSV: {error}") from error
 
 
 def _verified(
@@ -227,17 +237,21 @@ def _tree(path: str | Path) -> Any:
     tree = _detections.parse(path)
     try:
         list(_nodes(tree))
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise FileError(path, f"is no tree of LabelName and Subcategory: {short(error)}") from error
     return tree
 
 
-def _nodes(node: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _nodes(tree: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every class of a tree with those above it; a class may stand at several places."""
-    name = node["LabelName"]
-    yield name, above
-    for child in node.get("Subcategory", ()):
-        yield from _nodes(child, (*above, name))
+    left: list[tuple[Any, tuple[str, ...]]] = [(tree, ())]
+    while left:
+        node, above = left.pop()
+        name = node["LabelName"]
+        if not isinstance(name, str):
+            raise TypeError(f"{short(name)} is no name")
+        yield name, above
+        left.extend((child, (*above, name)) for child in node.get("Subcategory", ()))
 
 
 def _ancestors(tree: Any, classes: Mapping[str, int]) -> Bool[np.ndarray, "classes classes"]:

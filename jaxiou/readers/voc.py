@@ -4,6 +4,7 @@ Boxes are the files' inclusive pixel corners: `(x1, y1, x2, y2)` covers `x2 - x1
 overlap for continuous corners wants `boxes.from_inclusive` first; `detection.voc` does not.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +45,8 @@ def load(
         y2`. An image or a class without file has no results.
       classes: names, or a file with one a line; None takes VOC's, `CLASSES`.
       images: which images there are, in their order: names, or a file whose lines begin with one,
-        as in `ImageSets/Main`. None takes all truths, sorted by name.
+        as in `ImageSets/Main`; results of others of which there are truths are left out. None takes
+        all truths, sorted by name.
 
     Returns:
       `LoadedDetections`, with inclusive corners in pixels, and difficult truths as `ignored`. Its
@@ -54,7 +56,8 @@ def load(
     Raises:
       FileError: if a folder or file is missing, or there is none in it, a file is no XML or text,
         of a name that is neither an image nor a class, or has an object or line without a known
-        class, a known image, or four finite numbers and a score. The text gives the object or line.
+        class, a known image, or four finite numbers and a score, or an object whose corners are
+        inverted. The text gives the object or line.
 
     Example:
       >>> import tempfile
@@ -74,7 +77,8 @@ def load(
     files = _images(Path(targets), images)
     labels, places = places_of(names), places_of(files)
     truths = _truths(files, labels)
-    found = _results(_files(predictions), labels, places)
+    others = set() if images is None else {path.stem for path in Path(targets).glob("*.xml")}
+    found = _results(_files(predictions), labels, places, others - set(files))
     return LoadedDetections(
         _detections.table(
             found=found.regions,
@@ -110,8 +114,7 @@ class _Results(NamedTuple):
 
 def _images(folder: Path, images: str | Path | Sequence[str] | None) -> dict[str, Path]:
     """The file of truths of each image."""
-    if not folder.is_dir():
-        raise FileError(folder, "is no folder" if folder.exists() else "does not exist")
+    _detections.check_folder(folder)
     if images is None:
         found = {path.stem: path for path in sorted(folder.glob("*.xml"))}
         if not found:
@@ -120,6 +123,10 @@ def _images(folder: Path, images: str | Path | Sequence[str] | None) -> dict[str
     names = _detections.names(images)
     if isinstance(images, str | Path):
         names = list(dict.fromkeys(name.split()[0] for name in names))
+    for name in names:
+        if "/" in name or os.sep in name:  # it would find its truths, but no result
+            source = Path(images) if isinstance(images, str | Path) else "images"
+            _detections.fail(source, f"{name!r} is a path, no name of an image")
     return {name: folder / f"{name}.xml" for name in names}
 
 
@@ -128,10 +135,9 @@ def _files(predictions: str | Path | Sequence[str | Path]) -> list[Path]:
     if not isinstance(predictions, str | Path):
         return [Path(path) for path in predictions]
     folder = Path(predictions)
-    if folder.is_file():
+    if os.path.isfile(folder):
         return [folder]
-    if not folder.is_dir():
-        raise FileError(folder, "does not exist")
+    _detections.check_folder(folder)
     files = sorted(folder.glob("*.txt"))
     if not files:
         raise FileError(folder, "has no .txt file")
@@ -143,7 +149,10 @@ def _truths(files: Mapping[str, Path], classes: Mapping[str, int]) -> _Truths:
     for image, path in enumerate(files.values()):
         try:
             root = ElementTree.fromstring(_detections.content(path))
-        except ElementTree.ParseError as error:
+        # The last two are for encodings that there are not, or that are not read.
+        except (ElementTree.ParseError, LookupError, ValueError) as error:
+            if isinstance(error, FileError):
+                raise
             raise FileError(path, f"is no XML: {error}") from error
         for place, item in enumerate(root.findall("object"), 1):
             name = _text(item, "name")
@@ -172,6 +181,8 @@ def _corners(path: Path, place: int, item: ElementTree.Element) -> list[float]:
         corners = [np.nan]
     if not np.isfinite(corners).all():
         raise FileError(path, f"object {place}: bndbox is {values}, not four finite numbers")
+    if corners[2] < corners[0] or corners[3] < corners[1]:
+        raise FileError(path, f"object {place}: bndbox is {corners}, which is inverted")
     return corners
 
 
@@ -181,16 +192,21 @@ def _text(item: ElementTree.Element, path: str) -> str:
 
 
 def _results(
-    files: Sequence[Path], classes: Mapping[str, int], images: Mapping[str, int]
+    files: Sequence[Path], classes: Mapping[str, int], images: Mapping[str, int], others: set[str]
 ) -> _Results:
-    parts = [_results_of_file(path, classes, images) for path in files]
+    """Results of `images`; those of `others` are left out."""
+    parts = [
+        _results_of_file(path, classes, images, others) for path in files if path.stem not in others
+    ]
     if not parts:
         none = np.zeros(0, np.int32)
         return _Results(np.zeros((0, 4)), np.zeros(0), none, none)
     return _Results(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _results_of_file(path: Path, classes: Mapping[str, int], images: Mapping[str, int]) -> _Results:
+def _results_of_file(
+    path: Path, classes: Mapping[str, int], images: Mapping[str, int], others: set[str]
+) -> _Results:
     """The lines of a file, which is that of an image or of a class."""
     of_image = path.stem in images
     of_class = _class_of(path.stem, classes)
@@ -202,8 +218,9 @@ def _results_of_file(path: Path, classes: Mapping[str, int], images: Mapping[str
         if fields:
             if len(fields) != 6:
                 raise FileError(path, f"line {line}: has {len(fields)} fields, not 6")
-            lines.append(line)
-            rows.append(fields)
+            if of_image or fields[0] not in others:
+                lines.append(line)
+                rows.append(fields)
     first, *columns = zip(*rows, strict=True) if rows else [()] * 6
     numbers = _detections.decimals(
         path, lines, **dict(zip(("score", "x1", "y1", "x2", "y2"), columns, strict=True))
