@@ -12,8 +12,10 @@ def _upright(rng, odd=0):
 
 
 def _upright_pair(rng):
-    """Even and odd eighths, so that no two edges, faces or angles coincide."""
-    return _upright(rng), _upright(rng, odd=1)
+    """Even and odd eighths, so that no two edges, faces or angles coincide. Some do not meet."""
+    a, b = _upright(rng), _upright(rng, odd=1)
+    b[0] += 16 * (rng.random() < 0.3)
+    return a, b
 
 
 def _upright_one(rng):
