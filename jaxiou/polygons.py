@@ -20,7 +20,6 @@ What holds for every function here, and is not repeated below:
 The work grows with the product of the two numbers of vertices.
 """
 
-import math
 from collections.abc import Sequence
 
 import jax
@@ -39,9 +38,7 @@ __all__ = [
     "intersection",
     "union",
     "iou",
-    "giou",
     "ioa",
-    "convex_hull_area",
     "pad",
     "pack",
     "check_values",
@@ -152,39 +149,6 @@ def iou(
 
 
 @overlap(region_rank=2)
-def giou(
-    a: Real[ArrayLike, "*#batch n 2"], b: Real[ArrayLike, "*#batch m 2"]
-) -> Float[Array, "*batch"]:
-    r"""Generalized IoU: the IoU, less the share of the convex hull that neither covers.
-
-    .. math:: \mathrm{GIoU} = \mathrm{IoU} - |C \setminus (A \cup B)| / |C|
-
-    Args:
-      a: polygons, `[..., N, 2]`.
-      b: polygons, `[..., M, 2]`; leading axes broadcast against those of `a`.
-
-    Returns:
-      One number per pair, `[...]`, in [-1, 1], never above the IoU. 1 means they coincide.
-
-    At the edges:
-      Two equal points give 0; two empty polygons in general position -1.
-
-    Gradient:
-      Finite; one of the slopes on either side where vertices of the two coincide.
-
-    Example:
-      >>> square = jnp.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-      >>> print(giou(square, square + jnp.array([[3.0, 0.0]])))
-      -0.5
-
-    Reference:
-      Rezatofighi et al., "Generalized Intersection over Union: A Metric and a Loss for
-      Bounding Box Regression", CVPR 2019, https://arxiv.org/abs/1902.09630.
-    """
-    return _pair(_giou, a, b)
-
-
-@overlap(region_rank=2)
 def ioa(
     a: Real[ArrayLike, "*#batch n 2"], b: Real[ArrayLike, "*#batch m 2"]
 ) -> Float[Array, "*batch"]:
@@ -207,33 +171,11 @@ def ioa(
       >>> square = jnp.array([[0, 0], [2, 0], [2, 2], [0, 2]])
       >>> print(ioa(square, jnp.array([[0, 0], [4, 0], [0, 4]])))
       1.0
+
+    Reference:
+      Sutherland and Hodgman, "Reentrant Polygon Clipping", Communications of the ACM, 1974.
     """
     return _pair(lambda a, b: safe_divide(_shared(a, b), _area(*a)), a, b)
-
-
-@compiled()
-def convex_hull_area(regions: Real[ArrayLike, "*batch v 2"]) -> Float[Array, "*batch"]:
-    """Area of the convex hull of points in any order.
-
-    The hull lies between two graphs: over the x of each point the upper one is the greatest of
-    all chords between points on either side, the lower one the least. So points that coincide or
-    lie on a line need no care. The work grows with the third power of V.
-
-    Args:
-      regions: points, `[..., V, 2]`.
-
-    Returns:
-      `[...]`, at least 0.
-
-    Gradient:
-      By the hull's vertices; points inside have none.
-
-    Example:
-      >>> print(convex_hull_area(jnp.array([[0, 0], [4, 0], [1, 1], [4, 2], [0, 2]])))
-      8.0
-    """
-    (points,) = _cast(regions=regions)
-    return _over_leading(lambda p: _hull(*_columns(p)), points)
 
 
 @compiled()
@@ -267,12 +209,12 @@ def pad(
 
 
 def pack(
-    polygons: Sequence[Real[ArrayLike, "_ 2"]], *, max_vertices: int | None = None
+    regions: Sequence[Real[ArrayLike, "_ 2"]], *, max_vertices: int | None = None
 ) -> Float[Array, "n v 2"]:
     """A list of polygons of any numbers of vertices as one array; for use on the host.
 
     Args:
-      polygons: arrays of vertices, `[V_i, 2]`, V_i at least 1.
+      regions: arrays of vertices, `[V_i, 2]`, V_i at least 1.
       max_vertices: V; None takes the greatest V_i, and 1 for an empty list.
 
     Returns:
@@ -285,9 +227,9 @@ def pack(
       >>> print(pack([np.eye(2), np.zeros((3, 2))]).shape)
       (2, 3, 2)
     """
-    rows = [np.asarray(p) for p in polygons]
+    rows = [np.asarray(p) for p in regions]
     for i, row in enumerate(rows):
-        _checks.exact_shape(f"polygons[{i}]", row, (max(len(row), 1), 2), "vertices (x, y)")
+        _checks.exact_shape(f"regions[{i}]", row, (max(len(row), 1), 2), "vertices (x, y)")
     most = max([len(row) for row in rows], default=1)
     size = most if max_vertices is None else max_vertices
     _checks.count("max_vertices", size, least=most)
@@ -318,9 +260,9 @@ def check_values(
       ValueError: regions is not convex (1 of 1 polygons is invalid)
     """
     _checks.is_concrete("regions", regions)
-    _cast(regions=regions)
+    _checks.are_regions((None, 2), "the vertices of one polygon", regions=regions)
     points = np.asarray(regions, np.float64)
-    finite = np.isfinite(points).all(axis=(-2, -1))
+    finite = np.asarray(np.isfinite(points).all(axis=(-2, -1)))
     flat = np.where(finite[..., None, None], points, 0).reshape(-1, *points.shape[-2:])
     reasons = np.array([_fault(p) for p in flat], object).reshape(finite.shape)
     reasons[~finite] = "has numbers that are not finite"
@@ -433,16 +375,6 @@ def _iou(a: Columns, b: Columns) -> Array:
     return safe_divide(*_areas(a, b))
 
 
-def _giou(a: Columns, b: Columns) -> Array:
-    shared, both = _areas(a, b)
-    value = safe_divide(shared, both)
-    around = _hull(*(jnp.concatenate(z) for z in zip(a, b, strict=True)))
-    penalty = safe_divide(never_negative(around - both), around)
-    # Polygons that coincide have no penalty but for the hull's rounding.
-    rounding = jnp.where(value == 1, jax.lax.stop_gradient(penalty), 0)
-    return value - (penalty - rounding)
-
-
 def _slots(a: Columns, b: Columns) -> Columns:
     """`a` with room for a vertex more for each edge of `b`."""
     x, y = (jnp.concatenate([z, jnp.broadcast_to(z[-1:], b[0].shape)]) for z in a)
@@ -531,50 +463,3 @@ def _swept(a: Columns, da: Columns, b: Columns) -> Array:
     q = weight * (t1 - t0) * (t1 + t0) / 2
     p = weight * (t1 - t0) - q
     return ((dpx * p + dqx * q) * (qy - py) - (dpy * p + dqy * q) * (qx - px)).sum()
-
-
-@jax.custom_jvp
-def _hull(x: Array, y: Array) -> Array:
-    """Area of the convex hull of points."""
-    return _between_graphs(x - x[:1], y - y[:1])
-
-
-@_hull.defjvp
-def _hull_jvp(primals, tangents):
-    """The derivative of the same hull turned, so that no edge of it is upright.
-
-    The graph of a hull jumps at an upright edge, and there has no slope. Sides along the axes
-    are common, sides along this direction are not.
-    """
-
-    def turned(x, y):
-        x, y = x - x[:1], y - y[:1]
-        cos, sin = (jnp.full_like(x, f(0.6)) for f in (math.cos, math.sin))
-        # Rounded alike wherever it is computed, so that equal points stay equal.
-        left, up = product(x, cos) - product(y, sin), product(x, sin) + product(y, cos)
-        return _between_graphs(left, up)
-
-    return _hull(*primals), jax.jvp(turned, primals, tangents)[1]
-
-
-def _between_graphs(x: Array, y: Array) -> Array:
-    """Area of the convex hull of points, the first of which is the origin."""
-    # The order alone is sorted: each point counts how many come before it.
-    places = jnp.arange(x.size, dtype=jnp.int32)
-    before = (x[:, None] < x[None]) | ((x[:, None] == x[None]) & (y[:, None] < y[None]))
-    same = (x[:, None] == x[None]) & (y[:, None] == y[None]) & (places[:, None] < places[None])
-    rank = (before | same).sum(axis=0, dtype=jnp.int32)
-    chosen = rank[None] == places[:, None]
-    x, y = (jnp.where(chosen, z[None], 0).sum(axis=1) for z in (x, y))
-    # Points over each other but for rounding have no slope, however often XLA computes them.
-    run = x[None, :] - x[:, None]
-    least = jax.lax.stop_gradient(8 * jnp.finfo(x.dtype).eps * (x.max() - x.min()))
-    slope = safe_divide(y[None, :] - y[:, None], jnp.where(jnp.abs(run) > least, run, 0))
-    i, k, j = (np.arange(x.size).reshape(s) for s in ((-1, 1, 1), (1, -1, 1), (1, 1, -1)))
-    chord = y[:, None, None] + slope[:, None, :] * (x[None, :, None] - x[:, None, None])
-    chord = jnp.where((i < k) & (k < j), chord, y[None, :, None])
-    upper, lower = chord.max(axis=(0, 2)), chord.min(axis=(0, 2))
-    # A chord's end, which rounding may put beyond all points.
-    top, bottom = never_negative(upper - y.max()), never_negative(y.min() - lower)
-    height = (upper - lower) - jax.lax.stop_gradient(top + bottom)
-    return ((x[1:] - x[:-1]) * (height[1:] + height[:-1])).sum() / 2

@@ -14,8 +14,8 @@ What holds for every function here, and is not repeated below:
 - **NaN and infinity** in a box make that box's own overlaps NaN, and no others.
 - **Accuracy.** Areas and IoU are within 1e-6 of float64 ones of the same numbers, for all
   angles, distances and sides of which one is up to 1000 times the other; the centre's own
-  rounding does not count: centres are subtracted first. `f(a, b)` equals `f(b, a)` bit for bit,
-  but for those with an enclosure, where they may differ by rounding.
+  rounding does not count: centres are subtracted first. As XLA compiles by default, `f(a, b)`
+  equals `f(b, a)` bit for bit, but for those with an enclosure, where they may differ by rounding.
 - **Range.** As in `boxes`: coordinates up to 1e15, sides and distances 0 or down to 1e-15.
 - **Gradients** are finite over that range. They are the lengths and moments of edges, not
   derivatives of crossing points, so boxes that almost coincide have exact ones. Where edges
@@ -166,8 +166,9 @@ def iou(a: Boxes, b: Boxes) -> Values:
 
     Reference:
       The area as a boundary integral of clamped edges is this library's; the derivative is
-      Reynolds' transport theorem. Reported failures of clipped or sorted vertices, which give
-      0 or 1.3 for equal boxes, are cases of its tests.
+      Reynolds' transport theorem (Flanders, "Differentiation Under the Integral Sign", American
+      Mathematical Monthly, 1973). Reported failures of clipped or sorted vertices, which give 0
+      or 1.3 for equal boxes, are cases of its tests.
     """
     return _clamp.iou(*_clamp.oriented(a=a, b=b))
 
@@ -301,6 +302,10 @@ def ioa(a: Boxes, b: Boxes) -> Values:
       >>> a, b = jnp.array([0.0, 0.0, 2.0, 2.0, 0.0]), jnp.array([1.0, 0.0, 2.0, 8.0, 0.0])
       >>> print(ioa(a, b), ioa(b, a))
       0.5 0.125
+
+    Reference:
+      As for `iou`; Flanders, "Differentiation Under the Integral Sign", American Mathematical
+      Monthly, 1973.
     """
     first, second = _clamp.oriented(a=a, b=b)
     shared = _clamp.intersection(first, second)
@@ -462,6 +467,9 @@ def from_degrees_ccw(regions: Real[ArrayLike, "*batch 5"]) -> Float[Array, "*bat
     Returns:
       Boxes, `[..., 5]`.
 
+    Gradient:
+      That of what it is: linear.
+
     Example:
       >>> print(from_degrees_ccw(jnp.array([5, 5, 4, 2, -180])))
       [5.        5.        4.        2.        3.1415927]
@@ -479,6 +487,9 @@ def to_degrees_ccw(regions: Real[ArrayLike, "*batch 5"]) -> Float[Array, "*batch
 
     Returns:
       `[..., 5]`, as detectron2 and torchvision have them.
+
+    Gradient:
+      That of what it is: linear.
 
     Example:
       >>> print(to_degrees_ccw(jnp.array([5.0, 5.0, 4.0, 2.0, np.pi / 2])))
@@ -526,6 +537,9 @@ def from_boxes(regions: Real[ArrayLike, "*batch 4"]) -> Float[Array, "*batch 5"]
 
     Returns:
       Boxes, `[..., 5]`.
+
+    Gradient:
+      That of what it is: linear.
 
     Example:
       >>> print(from_boxes(jnp.array([0, 0, 4, 2])))

@@ -29,12 +29,11 @@ def _few(rng):
     return (polygon(rng),)
 
 
-_OVERLAPS = ["intersection", "union", "iou", "giou", "ioa"]
+_OVERLAPS = ["intersection", "union", "iou", "ioa"]
 
 ROWS = [
     Row("polygons.area", polygon, (0,)),
     *(Row(f"polygons.{name}", polygon_pair, (0, 1)) for name in _OVERLAPS),
-    Row("polygons.convex_hull_area", _points, (0,)),
     Row("polygons.pad", _polygon_and_count, (0,)),
     Row("polygons.pack", _few, exempt=HOST),
     Row("polygons.check_values", polygon, where=whole_item(1), exempt=HOST),
