@@ -28,8 +28,8 @@ def _four_corners(rng):
 
 def ciou_with_alpha_held(a, b):
     def v(a, b):
-        (w, h), (s, t) = a[..., 2:4].swapaxes(0, -1), b[..., 2:4].swapaxes(0, -1)
-        return (4 / np.pi**2 * (np.arctan2(s, t) - np.arctan2(w, h)) ** 2).swapaxes(0, -1)
+        first, second = (np.arctan2(x[..., 2], x[..., 3]) for x in (a, b))
+        return 4 / np.pi**2 * (second - first) ** 2
 
     overlap = np.asarray(rotated.iou(a, b))
     alpha = v(a, b) / (1 - overlap + v(a, b))
