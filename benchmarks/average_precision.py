@@ -147,7 +147,7 @@ def main() -> None:
         for path, content in zip(paths, (targets, predictions), strict=True):
             Path(path).write_text(json.dumps(content))
         rows = compare(paths, rounds)
-    show("COCO average precision, 5000 images, seconds in place of milliseconds", rows)
+    show("COCO average precision of 5000 images, in seconds, but for memory", rows)
 
 
 def compare(paths: list[str], rounds: int) -> list[Row]:

@@ -159,13 +159,24 @@ def accumulate_exactly(
         np.asarray(x).reshape(-1)
         for x in (matches.labels, matches.scores, matches.ranks, matches.valid)
     )
-    words = [np.asarray(x).reshape(-1, x.shape[-1]) for x in (matches.matched, matches.ignored)]
+    matched, ignored = (
+        np.asarray(x).reshape(-1, x.shape[-1]) for x in (matches.matched, matches.ignored)
+    )
     order = _ranking(labels, scores, valid & (labels >= 0) & (labels < num_classes))
     needed = _needed_exactly(truths, recalls)
     labels, ranks = labels[order], ranks[order]
     starts = np.searchsorted(labels, np.arange(num_classes + 1))
     reached = _reached_on_host(
-        labels, ranks, order, *words, starts, truths, needed, max_detections, num_thresholds
+        labels,
+        ranks,
+        order,
+        matched,
+        ignored,
+        starts,
+        truths,
+        needed,
+        max_detections,
+        num_thresholds,
     )
     return _curves(np, reached, scores[order], starts, truths, needed)
 
