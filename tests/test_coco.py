@@ -584,6 +584,8 @@ def test_bad_settings_are_named():
         coco.evaluate(
             batch.detections._replace(regions=np.zeros((IMAGES, ROWS, 5)), areas=None), batch.truths
         )
+    with pytest.raises(ValueError, match="detections must have areas: only those of boxes x, y"):
+        coco.evaluate(batch.detections._replace(areas=None), batch.truths, overlap=boxes.iou)
     with pytest.raises(ValueError, match=r"detections.scores must have shape \[6, 24\]"):
         coco.evaluate(
             batch.detections._replace(scores=np.ones((6, 3))), batch.truths, class_agnostic=True

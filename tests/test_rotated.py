@@ -270,11 +270,17 @@ def test_a_negative_side_is_none():
     assert gradient[2] == 0
 
 
-@pytest.mark.parametrize("place", range(5))
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("place", "value"),
+    # Not a side of minus infinity, which is a negative one and counts as 0.
+    [
+        (n, x)
+        for n in range(5)
+        for x in (np.nan, np.inf, -np.inf)
+        if n not in (2, 3) or x != -np.inf
+    ],
+)
 def test_a_box_that_is_not_finite_is_nan_for_its_own_pairs_only(place, value):
-    if place in (2, 3) and value == -np.inf:
-        pytest.skip("a negative side is 0")
     good = box(0, 0, 2, 2, 0.3)
     table = np.isnan(
         pairing.pairwise(rotated.iou)(*(jnp.stack([good, good.at[place].set(value)]),) * 2)
@@ -339,8 +345,9 @@ def test_other_enclosures_are_those_of_shapely():
     np.testing.assert_allclose(rotated.diou(a, b), shared / both - offset / square, atol=1e-6)
 
 
+@pytest.mark.usefixtures("without_jaxtyping")
 def test_an_unknown_enclosure_raises_and_equal_settings_are_one_overlap():
-    with pytest.raises(Exception, match="enclosing"):
+    with pytest.raises(ValueError, match="enclosing must be one of"):
         rotated.generalized_iou(enclosing="circle")
     assert rotated.generalized_iou() is rotated.generalized_iou(enclosing="hull")
 
@@ -398,7 +405,7 @@ def test_descent_on_rotated_giou_turns_a_box_onto_its_target():
 
         return jax.lax.fori_loop(0, 2000, step, x)
 
-    start = box(2, 2, 2, 2, 0.1)
+    start = box(0, 0, 3, 3, 0.1)
     assert rotated.iou(start, target) == 0
     assert rotated.iou(descend(start), target) > 0.9
 

@@ -255,7 +255,7 @@ def evaluate(
     """Matches the detections of each image with its truths.
 
     Args:
-      detections: `[..., D]`; regions, and `areas` where regions are not boxes of four numbers.
+      detections: `[..., D]`; regions, and `areas` unless they are boxes for `box_iou`.
       truths: `[..., G]`, likewise. `crowd` and `ignored` truths need not be found.
       overlap: a function of two regions.
       crowd_overlap: the one with crowds.
@@ -288,8 +288,8 @@ def evaluate(
     matching.check(detections, truths, overlaps)
     if class_agnostic:
         detections, truths, overlaps = _one_class(detections, truths, overlaps)
-    outside = _outside("detections", detections, area_ranges)
-    truth_outside = _outside("truths", truths, area_ranges)
+    outside = _outside("detections", detections, area_ranges, overlap)
+    truth_outside = _outside("truths", truths, area_ranges, overlap)
     table = matching.overlap_table(
         detections, truths, overlap=overlap, crowd_overlap=crowd_overlap, overlaps=overlaps
     )
@@ -310,15 +310,26 @@ def evaluate(
 
 
 def _outside(
-    name: str, side: Detections | GroundTruth, ranges: tuple[tuple[float, float], ...]
+    name: str,
+    side: Detections | GroundTruth,
+    ranges: tuple[tuple[float, float], ...],
+    overlap: Overlap,
 ) -> Array:
     """Whether the area of each region is outside of each range, `[..., rows, A]`."""
     if not ranges:
         raise ValueError("area_ranges must be one or more pairs")
     areas = side.areas
     if areas is None:
-        if side.regions is None or side.regions.shape[side.valid.ndim :] != (4,):
-            raise ValueError(f"{name} must have areas, as their regions are not boxes")
+        # Corners have four numbers too, and an area that is not the product of the last two.
+        if (
+            side.regions is None
+            or side.regions.shape[side.valid.ndim :] != (4,)
+            or overlap is not box_iou
+        ):
+            raise ValueError(
+                f"{name} must have areas: only those of boxes x, y, width, height, which "
+                f"coco.box_iou takes, are known"
+            )
         # Cast first: the area of small integers does not fit in them.
         regions = jnp.asarray(side.regions).astype(_checks.working_dtype(side.regions))
         areas = product(regions[..., 2], regions[..., 3])
